@@ -1,0 +1,21 @@
+//! Checkpoints: the records whose creation is the commit point of a source.
+//!
+//! Everything a source's tables consist of is written first, and nothing refers to it. Then one record,
+//! `checkpoint-<n>`, is created conditionally: it holds the source's position and, for each table, the exact bytes of
+//! its next snapshot. Afterwards the snapshots are published under their own names, again by conditional creates, so
+//! that other readers of the tables find them. A record's name is the fence: of two writers only one can create it.
+//!
+//! * [`record`]: what a checkpoint says, its bytes, and how a full record and those behind it add up.
+//! * [`log`]: the records of one source in the store.
+//! * [`publish()`]: from a prepared snapshot to a snapshot file.
+//! * [`lease`]: one owner per source at a time.
+
+pub mod lease;
+pub mod log;
+mod publish;
+pub mod record;
+
+pub use lease::{Claim, Holder, LEASE_TTL_MS, Lease};
+pub use log::{CheckpointLog, CommitOutcome, FULL_EVERY};
+pub use publish::publish;
+pub use record::{CheckpointRecord, CheckpointState, PreparedSnapshot, TableCommit};

@@ -1,0 +1,133 @@
+//! Parquet files of rows: how they are written.
+//!
+//! A file holds the columns of [`TableSchema::file_schema`], sorted by key. Files of young runs are rewritten soon and
+//! compressed for speed; files of the oldest run stay and are compressed for size.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_writer::ArrowWriterOptions;
+use parquet::basic::{Compression, ZstdLevel};
+use parquet::errors::ParquetError;
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::schema::types::ColumnPath;
+
+use super::schema::{KEY_PREFIX, SEQUENCE_NUMBER, TableSchema, VALUE_KIND};
+use crate::error::{Error, Result};
+
+/// How long a file is going to stay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Age {
+    /// It will be merged soon.
+    Young,
+    /// It belongs to the oldest run.
+    Old,
+}
+
+/// Rows in a row group: the unit of a parallel scan, and what a writer holds in memory.
+const ROW_GROUP_ROWS: usize = 128 * 1024;
+/// Rows in a page at most: the unit in which a filtered scan skips rows.
+const PAGE_ROWS: usize = 8 * 1024;
+/// Bytes of a string that statistics keep.
+const STATISTICS_LENGTH: usize = 64;
+
+/// How a file of `schema` is written.
+pub fn writer_properties(schema: &TableSchema, age: Age) -> WriterProperties {
+    let compression = match age {
+        Age::Young => Compression::LZ4_RAW,
+        Age::Old => Compression::ZSTD(ZstdLevel::default()),
+    };
+    let mut properties = WriterProperties::builder()
+        .set_created_by(concat!("tidegate version ", env!("CARGO_PKG_VERSION")).to_owned())
+        .set_compression(compression)
+        .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
+        .set_data_page_row_count_limit(PAGE_ROWS)
+        .set_statistics_enabled(EnabledStatistics::Page)
+        .set_statistics_truncate_length(Some(STATISTICS_LENGTH))
+        .set_column_index_truncate_length(Some(STATISTICS_LENGTH));
+    // Keys and sequence numbers do not repeat, and what only the writer reads needs no page index.
+    for key in &schema.primary_keys {
+        properties = properties.set_column_dictionary_enabled(ColumnPath::from(key.as_str()), false);
+    }
+    let keys = schema.primary_keys.iter().map(|key| format!("{KEY_PREFIX}{key}"));
+    for name in keys.chain([SEQUENCE_NUMBER.to_owned()]) {
+        properties = properties
+            .set_column_dictionary_enabled(ColumnPath::from(name.as_str()), false)
+            .set_column_statistics_enabled(ColumnPath::from(name.as_str()), EnabledStatistics::Chunk);
+    }
+    properties.set_column_statistics_enabled(ColumnPath::from(VALUE_KIND), EnabledStatistics::Chunk).build()
+}
+
+/// Writes one data file.
+pub struct DataFileWriter<W: Write + Send> {
+    object: String,
+    schema: SchemaRef,
+    writer: ArrowWriter<W>,
+    rows: u64,
+}
+
+impl<W: Write + Send> DataFileWriter<W> {
+    /// Begins a file of `schema` in `sink`. `object` is its path, for errors.
+    pub fn new(object: impl Into<String>, sink: W, schema: &TableSchema, age: Age) -> Result<Self> {
+        let object = object.into();
+        let file_schema = schema.file_schema();
+        let options = ArrowWriterOptions::new()
+            .with_properties(writer_properties(schema, age))
+            // The Arrow schema follows from the table's; a copy in each file is of no use.
+            .with_skip_arrow_metadata(true);
+        let writer = ArrowWriter::try_new_with_options(sink, Arc::clone(&file_schema), options)
+            .map_err(|e| write_error(&object, e))?;
+        Ok(Self { object, schema: file_schema, writer, rows: 0 })
+    }
+
+    /// The columns that batches must have.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// Appends rows, which must go on in key order.
+    pub fn write(&mut self, batch: &RecordBatch) -> Result<()> {
+        self.rows += batch.num_rows() as u64;
+        self.writer.write(batch).map_err(|e| write_error(&self.object, e))
+    }
+
+    /// Rows written so far.
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// About how large the file is by now.
+    pub fn estimated_bytes(&self) -> usize {
+        self.writer.bytes_written() + self.writer.in_progress_size()
+    }
+
+    /// Ends the file and hands back the sink.
+    pub fn finish(self) -> Result<W> {
+        let object = self.object;
+        self.writer.into_inner().map_err(|e| write_error(&object, e))
+    }
+}
+
+/// The bytes of a file with these rows, in the order of [`TableSchema::file_schema`].
+pub fn encode(object: &str, schema: &TableSchema, age: Age, batches: &[RecordBatch]) -> Result<Vec<u8>> {
+    let mut writer = DataFileWriter::new(object, Vec::new(), schema, age)?;
+    for batch in batches {
+        writer.write(batch)?;
+    }
+    writer.finish()
+}
+
+fn write_error(object: &str, error: ParquetError) -> Error {
+    match error {
+        ParquetError::External(source) => {
+            Error::from_store(object, "written", object_store::Error::Generic { store: "data file", source })
+        }
+        error => Error::invalid(format!("rows for object {object} cannot be written as Parquet: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,28 @@
+//! Apache Paimon's table format for primary-key tables with deletion vectors, as pure functions over bytes.
+//!
+//! The rules come from Paimon's own specification (`docs/concepts/spec`) and, where the two differ, from what its
+//! readers do. Nothing in here does I/O; every decoder takes the name of the object only to say it in errors.
+//!
+//! Start with [`schema`] (what a table is) and [`snapshot`] (one version of it), then [`manifest`] (which files a
+//! version has), [`data_file`] and [`deletion_vector`] (what is in them), [`binary_row`] and [`bucket`] (keys as bytes
+//! and where they belong), [`paths`] (where everything lies).
+
+mod avro;
+pub mod binary_row;
+pub mod bucket;
+pub mod data_file;
+pub mod data_type;
+pub mod deletion_vector;
+pub mod manifest;
+pub mod paths;
+pub mod schema;
+pub mod snapshot;
+
+pub use data_type::DataType;
+pub use manifest::{
+    DataFileMeta, DeletionVectorMeta, FileKind, FileSource, IndexManifestEntry, ManifestEntry, ManifestFileMeta,
+    SimpleStats,
+};
+pub use paths::TablePaths;
+pub use schema::{ColumnPosition, Field, NewField, SchemaChange, TableSchema};
+pub use snapshot::{CommitKind, Snapshot};

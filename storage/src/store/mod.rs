@@ -1,0 +1,101 @@
+//! Object stores: opening one, reading and creating objects, and the decorators around a store.
+//!
+//! Only conditional creates, reads, lists and deletes of whole objects are used. That is what every store can do
+//! alike, so no rename, no lock service and no database is needed.
+//!
+//! * [`retrying`]: every request has a time limit and bounded attempts.
+//! * [`durable`]: files on the local disk survive a power cut.
+//! * [`faulty`]: a test double that fails, delays, loses answers and fills up.
+
+pub mod durable;
+pub mod faulty;
+mod open;
+pub mod retrying;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutPayload};
+
+pub use open::open;
+
+use crate::error::{Error, Result};
+
+/// A shared object store.
+pub type StoreRef = Arc<dyn ObjectStore>;
+
+/// What became of a conditional create.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CreateOutcome {
+    /// The object was not there and holds our bytes now.
+    Created,
+    /// An object of this name was there before; whether with the same bytes is not said.
+    Exists,
+}
+
+/// Creates an object if there is none of its name.
+///
+/// Errors: [`Error::Unknown`] if the store's answer was lost: the object may be there. A store opened with [`open`]
+/// resolves a lost answer by reading the object back; see [`retrying`].
+pub async fn create_if_absent(store: &dyn ObjectStore, path: &Path, bytes: Bytes) -> Result<CreateOutcome> {
+    match store.put_opts(path, PutPayload::from_bytes(bytes), PutMode::Create.into()).await {
+        Ok(_) => Ok(CreateOutcome::Created),
+        Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => {
+            Ok(CreateOutcome::Exists)
+        }
+        Err(error) => Err(match Error::from_store(path.as_ref(), "written", error) {
+            // A create that failed in the middle may have been carried out.
+            Error::Unavailable { object, source, .. } => {
+                Error::Unknown { object, what: "the store did not answer".into(), source: Some(source) }
+            }
+            error => error,
+        }),
+    }
+}
+
+/// Creates an object that no other writer has the name of: an object of this name with the same bytes is ours.
+pub async fn create_own(store: &dyn ObjectStore, path: &Path, bytes: Bytes) -> Result<()> {
+    let found = match create_if_absent(store, path, bytes.clone()).await {
+        Ok(CreateOutcome::Created) => return Ok(()),
+        Ok(CreateOutcome::Exists) => read(store, path).await?,
+        Err(unknown @ Error::Unknown { .. }) => match read(store, path).await {
+            Ok(found) => found,
+            Err(_) => return Err(unknown),
+        },
+        Err(error) => return Err(error),
+    };
+    if found == bytes { Ok(()) } else { Err(Error::conflict(path.as_ref(), "it exists with other content")) }
+}
+
+/// Reads a whole object.
+pub async fn read(store: &dyn ObjectStore, path: &Path) -> Result<Bytes> {
+    let read = async { store.get(path).await?.bytes().await };
+    read.await.map_err(|e| Error::from_store(path.as_ref(), "read", e))
+}
+
+/// Reads a whole object, or nothing if it does not exist.
+pub async fn read_optional(store: &dyn ObjectStore, path: &Path) -> Result<Option<Bytes>> {
+    match read(store, path).await {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(Error::NotFound { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Writes an object, in place of one of the same name if there is one.
+pub async fn write(store: &dyn ObjectStore, path: &Path, bytes: Bytes) -> Result<()> {
+    let written = store.put(path, PutPayload::from_bytes(bytes)).await;
+    written.map(drop).map_err(|e| Error::from_store(path.as_ref(), "written", e))
+}
+
+/// Deletes an object; that it does not exist is no error.
+pub async fn delete(store: &dyn ObjectStore, path: &Path) -> Result<()> {
+    match store.delete(path).await {
+        Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+        Err(error) => Err(Error::from_store(path.as_ref(), "deleted", error)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

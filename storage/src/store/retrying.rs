@@ -1,0 +1,170 @@
+//! Every request has a time limit and bounded attempts, and a create whose answer was lost is looked up.
+
+use std::fmt;
+use std::future::Future;
+use std::ops::Range;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::stream::BoxStream;
+use object_store::path::Path;
+use object_store::{
+    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt,
+    PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+};
+
+/// How often and how long to try.
+#[derive(Debug, Clone, Copy)]
+pub struct RetryPolicy {
+    /// Attempts in all, at least one.
+    pub attempts: u32,
+    /// Time limit of one attempt.
+    pub timeout: Duration,
+    /// Pause before the second attempt; it doubles from then on.
+    pub first_backoff: Duration,
+    /// Longest pause.
+    pub max_backoff: Duration,
+}
+
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        Self {
+            attempts: 5,
+            timeout: Duration::from_secs(60),
+            first_backoff: Duration::from_millis(100),
+            max_backoff: Duration::from_secs(5),
+        }
+    }
+}
+
+/// A store that tries again.
+///
+/// A conditional create is answered by what is in the store: when an object of the name exists, it is read and
+/// compared, because an attempt whose answer was lost may have created it. An object with the very same bytes counts as
+/// created. So creates that must tell writers apart need something of the writer's own in their bytes.
+///
+/// Listings and the bodies of reads are passed on as they are.
+#[derive(Debug)]
+pub struct Retrying<S> {
+    inner: S,
+    policy: RetryPolicy,
+}
+
+impl<S: ObjectStore> Retrying<S> {
+    /// `inner`, tried according to `policy`.
+    pub fn new(inner: S, policy: RetryPolicy) -> Self {
+        Self { inner, policy }
+    }
+
+    async fn retry<T, F>(&self, action: &'static str, path: &Path, mut attempt: impl FnMut() -> F) -> Result<T>
+    where
+        F: Future<Output = Result<T>>,
+    {
+        let mut pause = self.policy.first_backoff;
+        for remaining in (0..self.policy.attempts.max(1)).rev() {
+            match within(self.policy.timeout, attempt()).await {
+                Err(error) if remaining > 0 && may_pass(&error) => {
+                    tracing::debug!(object = %path, action, remaining, %error, "trying again");
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(self.policy.max_backoff);
+                }
+                result => return result,
+            }
+        }
+        unreachable!("the last attempt returns")
+    }
+
+    async fn create(&self, path: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
+        let created = self.retry("create", path, || self.inner.put_opts(path, payload.clone(), options.clone())).await;
+        let error = match created {
+            Err(error @ (Error::AlreadyExists { .. } | Error::Precondition { .. })) => error,
+            // The last answer was lost too. If the object is there, that is an answer; if not, it may still come.
+            Err(error) if may_pass(&error) => error,
+            result => return result,
+        };
+        let read = self.retry("read", path, || async {
+            let result = self.inner.get(path).await?;
+            let (e_tag, version) = (result.meta.e_tag.clone(), result.meta.version.clone());
+            Ok((result.bytes().await?, PutResult { e_tag, version }))
+        });
+        match read.await {
+            Ok((found, result)) if found == Bytes::from(payload) => Ok(result),
+            Ok(_) => match error {
+                error @ (Error::AlreadyExists { .. } | Error::Precondition { .. }) => Err(error),
+                error => Err(Error::AlreadyExists { path: path.to_string(), source: Box::new(error) }),
+            },
+            Err(_) if may_pass(&error) => Err(error),
+            // It exists, but whether it is ours cannot be found out.
+            Err(read) => Err(read),
+        }
+    }
+}
+
+async fn within<T>(timeout: Duration, attempt: impl Future<Output = Result<T>>) -> Result<T> {
+    match tokio::time::timeout(timeout, attempt).await {
+        Ok(result) => result,
+        Err(elapsed) => {
+            let source = std::io::Error::new(std::io::ErrorKind::TimedOut, elapsed);
+            Err(Error::Generic { store: "retrying", source: Box::new(source) })
+        }
+    }
+}
+
+/// Whether an error says nothing about the next attempt. A full store stays full.
+fn may_pass(error: &Error) -> bool {
+    matches!(error, Error::Generic { .. } | Error::JoinError { .. }) && !crate::error::is_full(error)
+}
+
+impl<S: ObjectStore> fmt::Display for Retrying<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, retrying", self.inner)
+    }
+}
+
+#[async_trait]
+impl<S: ObjectStore> ObjectStore for Retrying<S> {
+    async fn put_opts(&self, path: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
+        match options.mode {
+            PutMode::Create => self.create(path, payload, options).await,
+            PutMode::Overwrite => {
+                self.retry("put", path, || self.inner.put_opts(path, payload.clone(), options.clone())).await
+            }
+            // An update that was carried out without an answer would fail when tried again.
+            PutMode::Update(_) => within(self.policy.timeout, self.inner.put_opts(path, payload, options)).await,
+        }
+    }
+
+    async fn put_multipart_opts(&self, path: &Path, options: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
+        self.retry("put", path, || self.inner.put_multipart_opts(path, options.clone())).await
+    }
+
+    async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
+        self.retry("get", path, || self.inner.get_opts(path, options.clone())).await
+    }
+
+    async fn get_ranges(&self, path: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+        self.retry("get", path, || self.inner.get_ranges(path, ranges)).await
+    }
+
+    fn delete_stream(&self, paths: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+        self.inner.delete_stream(paths)
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.inner.list(prefix)
+    }
+
+    fn list_with_offset(&self, prefix: Option<&Path>, offset: &Path) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.inner.list_with_offset(prefix, offset)
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        let root = Path::default();
+        self.retry("list", prefix.unwrap_or(&root), || self.inner.list_with_delimiter(prefix)).await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        within(self.policy.timeout, self.inner.copy_opts(from, to, options)).await
+    }
+}
