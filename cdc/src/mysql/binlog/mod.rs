@@ -1,0 +1,1 @@
+//! The binlog: decoding of its events, and the stream they come from.

@@ -1,0 +1,418 @@
+//! Connections in a fixed session, and the positions a server is at.
+
+use std::net::IpAddr;
+use std::ops::{Deref, DerefMut};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use mysql_async::prelude::Queryable;
+use mysql_async::{OptsBuilder, Row, SslOpts};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::error::{Code, Error, Result};
+use crate::mysql::{Flavor, ServerInfo};
+use crate::source::definition::{ConnectionOptions, SslMode};
+use crate::source::position::{FilePosition, GtidSet, MariaGtidSet, MysqlGtidSet, Position};
+
+mod failure;
+
+pub(crate) use failure::{query_failed, server_message};
+
+/// A connection whose session is fixed: utf8mb4, UTC, REPEATABLE READ, read only, a known `sql_mode`.
+#[derive(Debug)]
+pub struct Conn {
+    inner: mysql_async::Conn,
+}
+
+impl Conn {
+    /// Says good-bye to the server. A connection that is only dropped is closed without a word, which servers count as
+    /// aborted.
+    pub async fn close(self) {
+        // The connection is given up either way.
+        let _ = timeout(Duration::from_secs(1), self.inner.disconnect()).await;
+    }
+
+    pub(crate) fn into_inner(self) -> mysql_async::Conn {
+        self.inner
+    }
+}
+
+impl Deref for Conn {
+    type Target = mysql_async::Conn;
+
+    fn deref(&self) -> &Self::Target {
+        &self.inner
+    }
+}
+
+impl DerefMut for Conn {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.inner
+    }
+}
+
+/// The largest packet of the protocol; a server that sends larger rows or events does not exist.
+const MAX_PACKET: usize = 1 << 30;
+
+/// Statements kept prepared on a connection: one for each table and form of page that it reads.
+const PREPARED_STATEMENTS: usize = 256;
+
+/// Connects, fixes the session, and asks the server who it is.
+pub async fn connect(options: &ConnectionOptions) -> Result<(Conn, ServerInfo)> {
+    let work = async {
+        let mut conn = Conn { inner: dial(options).await? };
+        let info = who_is_there(&mut conn).await?;
+        fix_session(&mut conn, &info).await?;
+        Ok((conn, info))
+    };
+    match timeout(options.connect_timeout, work).await {
+        Ok(connected) => connected,
+        Err(_) => Err(Error::new(
+            Code::Unreachable,
+            format!("{}:{} did not answer within {:?}", options.hostname, options.port, options.connect_timeout),
+        )),
+    }
+}
+
+/// A bare connection, encrypted as the options say.
+async fn dial(options: &ConnectionOptions) -> Result<mysql_async::Conn> {
+    let addresses: Vec<IpAddr> = tokio::net::lookup_host((options.hostname.as_str(), options.port))
+        .await
+        .map_err(|error| {
+            Error::new(Code::UnknownHost, format!("the host name `{}` is not known", options.hostname)).with_source(error)
+        })?
+        .map(|address| address.ip())
+        .collect();
+    let loopback = addresses.iter().all(IpAddr::is_loopback);
+    let builder = OptsBuilder::default()
+        .ip_or_hostname(options.hostname.clone())
+        .resolved_ips(Some(addresses))
+        .tcp_port(options.port)
+        .user(Some(options.username.clone()))
+        .pass(Some(options.password.clone()))
+        // A socket of the same name may belong to another server.
+        .prefer_socket(false)
+        .tcp_keepalive(Some(Duration::from_secs(30)))
+        .stmt_cache_size(PREPARED_STATEMENTS)
+        .max_allowed_packet(Some(MAX_PACKET))
+        .wait_timeout(Some(28_800));
+    let open = |ssl: Option<SslOpts>| mysql_async::Conn::new(builder.clone().ssl_opts(ssl));
+    let unchecked =
+        || SslOpts::default().with_danger_accept_invalid_certs(true).with_danger_skip_domain_validation(true);
+    let mode = options.ssl_mode.unwrap_or(if loopback { SslMode::Disabled } else { SslMode::Preferred });
+    let opened = match mode {
+        SslMode::Disabled => open(None).await,
+        SslMode::Preferred => match open(Some(unchecked())).await {
+            Err(error) if failure::is_tls(&error) => open(None).await,
+            opened => opened,
+        },
+        SslMode::Required => open(Some(unchecked())).await,
+        SslMode::VerifyIdentity => {
+            let roots = options.ssl_ca.iter().map(|file| PathBuf::from(file).into()).collect();
+            open(Some(
+                SslOpts::default().with_root_certs(roots).with_disable_built_in_roots(options.ssl_ca.is_some()),
+            ))
+            .await
+        }
+    };
+    opened.map_err(|error| failure::connect_failed(options, error))
+}
+
+async fn who_is_there(conn: &mut Conn) -> Result<ServerInfo> {
+    let ask = "the server's variables could not be read";
+    let row: Option<(String, String, u32, u8)> = conn
+        .query_first("SELECT VERSION(), @@version_comment, @@server_id, @@lower_case_table_names")
+        .await
+        .map_err(|error| query_failed(ask, error))?;
+    let Some((version, comment, server_id, lower_case_table_names)) = row else {
+        return Err(Error::new(Code::QueryFailed, ask));
+    };
+    let is_maria = |text: &str| text.to_ascii_lowercase().contains("mariadb");
+    let flavor = if is_maria(&version) || is_maria(&comment) { Flavor::MariaDb } else { Flavor::Mysql };
+    let (server_uuid, gtid) = match flavor {
+        Flavor::MariaDb => (None, true),
+        Flavor::Mysql => {
+            let row: Option<(Option<String>, Option<String>)> = conn
+                .query_first("SELECT @@GLOBAL.server_uuid, @@GLOBAL.gtid_mode")
+                .await
+                .map_err(|error| query_failed(ask, error))?;
+            let (uuid, mode) = row.unwrap_or_default();
+            // In the permissive modes some transactions have no GTID, so a set would not say what is covered.
+            (uuid, mode.is_some_and(|mode| mode.eq_ignore_ascii_case("ON")))
+        }
+    };
+    let info = ServerInfo { flavor, version, server_uuid, server_id, gtid, lower_case_table_names };
+    let oldest = match flavor {
+        Flavor::Mysql => (5, 7, 0),
+        Flavor::MariaDb => (10, 4, 0),
+    };
+    if info.version_numbers() < oldest {
+        return Err(Error::new(Code::ServerVersion, format!("{flavor} {} is not supported", info.version)));
+    }
+    Ok(info)
+}
+
+/// Fixes what could change the meaning of a value: character set, time zone, modes, isolation, limits.
+async fn fix_session(conn: &mut Conn, server: &ServerInfo) -> Result<()> {
+    let failed = |error| query_failed("the session could not be set up", error);
+    conn.query_drop("SET NAMES utf8mb4").await.map_err(failed)?;
+    let common = "SET SESSION time_zone = '+00:00', sql_mode = 'NO_ENGINE_SUBSTITUTION', autocommit = 1, \
+                  net_write_timeout = 600, net_read_timeout = 600, wait_timeout = 28800, lock_wait_timeout = 60, \
+                  sql_select_limit = 18446744073709551615, group_concat_max_len = 1048576, sql_big_selects = 1";
+    let own = match server.flavor {
+        // Row counts as the storage engine knows them now, not as of the last day.
+        Flavor::Mysql if server.version_numbers() >= (8, 0, 3) => ", max_execution_time = 0, information_schema_stats_expiry = 0",
+        Flavor::Mysql => ", max_execution_time = 0",
+        Flavor::MariaDb => ", max_statement_time = 0",
+    };
+    conn.query_drop(format!("{common}{own}")).await.map_err(failed)?;
+    conn.query_drop("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY").await.map_err(failed)
+}
+
+/// The position a mirror may start from: a prefix of the log whose every transaction is visible to SELECTs from now on.
+///
+/// MySQL with GTIDs: what is executed, up to its first gap (without `binlog_order_commits` transactions become visible
+/// out of order). MariaDB: the position a consistent snapshot would have. MySQL without GTIDs: `log_status`, which stops
+/// commits for a moment to look; else the start of the current file, since a server begins a file only when all
+/// transactions of the one before are committed in their engines.
+pub async fn start_position(conn: &mut Conn, server: &ServerInfo) -> Result<Position> {
+    let server_uuid = server.server_uuid.clone();
+    match server.flavor {
+        Flavor::MariaDb => {
+            let file = binlog_snapshot(conn).await?;
+            let gtid = maria_gtid_at(conn, &file).await?.map(GtidSet::MariaDb);
+            Ok(Position { gtid, file: Some(file), server_uuid })
+        }
+        Flavor::Mysql if server.gtid => {
+            // First the file: a transaction that comes between the two is in the set and not before the file's position.
+            let file = log_status(conn, server).await?;
+            let (executed, purged) = executed_and_purged(conn).await?;
+            let gtid = Some(GtidSet::Mysql(executed.cut_at_first_gap(&purged)));
+            Ok(Position { gtid, file, server_uuid })
+        }
+        Flavor::Mysql => {
+            let file = match log_status(conn, server).await? {
+                Some(file) => file,
+                None => FilePosition::new(log_end(conn, server).await?.file, 4),
+            };
+            Ok(Position { gtid: None, file: Some(file), server_uuid })
+        }
+    }
+}
+
+/// `gtid_executed` and `gtid_purged`; the purged ones are read first, so that all of them are executed.
+async fn executed_and_purged(conn: &mut Conn) -> Result<(MysqlGtidSet, MysqlGtidSet)> {
+    let failed = |error| query_failed("the executed transactions could not be read", error);
+    let purged: Option<String> = conn.query_first("SELECT @@GLOBAL.gtid_purged").await.map_err(failed)?;
+    let executed: Option<String> = conn.query_first("SELECT @@GLOBAL.gtid_executed").await.map_err(failed)?;
+    let parse = |text: Option<String>| {
+        text.unwrap_or_default().parse::<MysqlGtidSet>().map_err(|error| {
+            Error::new(Code::QueryFailed, "the server's GTID set was not understood").with_source(error)
+        })
+    };
+    Ok((parse(executed)?, parse(purged)?))
+}
+
+/// Where the log is, with all transactions before it visible; `None` without the right `BACKUP_ADMIN`.
+async fn log_status(conn: &mut Conn, server: &ServerInfo) -> Result<Option<FilePosition>> {
+    if server.flavor != Flavor::Mysql || server.version_numbers() < (8, 0, 11) {
+        return Ok(None);
+    }
+    let row: Result<Option<(Option<String>, Option<u64>)>, _> = conn
+        .query_first(
+            "SELECT JSON_UNQUOTE(JSON_EXTRACT(LOCAL, '$.binary_log_file')), \
+             CAST(JSON_EXTRACT(LOCAL, '$.binary_log_position') AS UNSIGNED) FROM performance_schema.log_status",
+        )
+        .await;
+    match row {
+        Ok(Some((Some(file), Some(offset)))) => Ok(Some(FilePosition::new(file, offset))),
+        Ok(_) => Ok(None),
+        // The right, or the performance schema itself, is missing.
+        Err(mysql_async::Error::Server(_)) => Ok(None),
+        Err(error) => Err(query_failed("the log's status could not be read", error)),
+    }
+}
+
+/// MariaDB: the binlog position that belongs to a snapshot taken now.
+async fn binlog_snapshot(conn: &mut Conn) -> Result<FilePosition> {
+    let failed = |error| query_failed("the snapshot's binlog position could not be read", error);
+    let rows: Vec<(String, String)> =
+        conn.query("SHOW STATUS LIKE 'binlog_snapshot\\_%'").await.map_err(failed)?;
+    let value = |name: &str| rows.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str());
+    let file = value("Binlog_snapshot_file").filter(|file| !file.is_empty() && *file != "none");
+    let offset = value("Binlog_snapshot_position").and_then(|offset| offset.parse().ok());
+    match (file, offset) {
+        (Some(file), Some(offset)) => Ok(FilePosition::new(file, offset)),
+        _ => Err(Error::new(Code::BinlogOff, "the server has no binlog position")),
+    }
+}
+
+/// MariaDB: the GTID position of a place in a binlog file; `None` if the server cannot say.
+async fn maria_gtid_at(conn: &mut Conn, at: &FilePosition) -> Result<Option<MariaGtidSet>> {
+    let text: Option<Option<String>> = conn
+        .exec_first("SELECT BINLOG_GTID_POS(?, ?)", (&at.file, at.offset))
+        .await
+        .map_err(|error| query_failed("the GTID of a binlog position could not be read", error))?;
+    let Some(text) = text.flatten() else { return Ok(None) };
+    text.parse()
+        .map(Some)
+        .map_err(|error| Error::new(Code::QueryFailed, "the server's GTID position was not understood").with_source(error))
+}
+
+/// The statement that shows the end of the log.
+fn log_end_statement(server: &ServerInfo) -> &'static str {
+    match server.flavor {
+        Flavor::Mysql if server.version_numbers() >= (8, 2, 0) => "SHOW BINARY LOG STATUS",
+        _ => "SHOW MASTER STATUS",
+    }
+}
+
+/// The end of the log: nothing that a SELECT has seen lies behind it.
+pub async fn log_end(conn: &mut Conn, server: &ServerInfo) -> Result<FilePosition> {
+    let row: Option<Row> = conn
+        .query_first(log_end_statement(server))
+        .await
+        .map_err(|error| query_failed("the end of the binlog could not be read", error))?;
+    let row = row.ok_or_else(|| Error::new(Code::BinlogOff, "the server writes no binlog"))?;
+    match (row.get_opt("File"), row.get_opt("Position")) {
+        (Some(Ok(file)), Some(Ok(offset))) => Ok(FilePosition { file, offset }),
+        _ => Err(Error::new(Code::QueryFailed, "the end of the binlog was not understood")),
+    }
+}
+
+/// The transactions the server has executed, for comparing how far behind a mirror is.
+pub async fn server_position(conn: &mut Conn, server: &ServerInfo) -> Result<Position> {
+    let file = log_end(conn, server).await?;
+    let gtid = match server.flavor {
+        Flavor::Mysql if server.gtid => Some(GtidSet::Mysql(executed_and_purged(conn).await?.0)),
+        Flavor::Mysql => None,
+        Flavor::MariaDb => maria_variable(conn, "gtid_binlog_pos").await?.map(GtidSet::MariaDb),
+    };
+    Ok(Position { gtid, file: Some(file), server_uuid: server.server_uuid.clone() })
+}
+
+async fn maria_variable(conn: &mut Conn, name: &str) -> Result<Option<MariaGtidSet>> {
+    let text: Option<Option<String>> = conn
+        .query_first(format!("SELECT @@GLOBAL.{name}"))
+        .await
+        .map_err(|error| query_failed("the server's GTID position could not be read", error))?;
+    text.flatten().map(|text| text.parse()).transpose().map_err(|error| {
+        Error::new(Code::QueryFailed, "the server's GTID position was not understood").with_source(error)
+    })
+}
+
+/// Waits until every transaction of the position is visible to SELECTs.
+pub async fn wait_visible(conn: &mut Conn, server: &ServerInfo, position: &Position, patience: Duration) -> Result<()> {
+    let late = || Error::new(Code::NotVisible, format!("{position} did not become visible within {patience:?}"));
+    if server.flavor == Flavor::Mysql
+        && server.gtid
+        && let Some(gtid) = &position.gtid
+    {
+        let outcome: Option<Option<i64>> = conn
+            .exec_first("SELECT WAIT_FOR_EXECUTED_GTID_SET(?, ?)", (gtid.to_string(), patience.as_secs_f64()))
+            .await
+            .map_err(|error| query_failed("the wait for transactions failed", error))?;
+        return if outcome.flatten() == Some(0) { Ok(()) } else { Err(late()) };
+    }
+    let deadline = Instant::now() + patience;
+    let mut pause = Duration::from_millis(5);
+    loop {
+        if is_visible(conn, server, position).await? {
+            return Ok(());
+        }
+        if Instant::now() + pause > deadline {
+            return Err(late());
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(Duration::from_millis(200));
+    }
+}
+
+async fn is_visible(conn: &mut Conn, server: &ServerInfo, position: &Position) -> Result<bool> {
+    match (server.flavor, &position.file, &position.gtid) {
+        (Flavor::MariaDb, Some(file), _) => Ok(binlog_snapshot(conn).await? >= *file),
+        (Flavor::MariaDb, None, Some(GtidSet::MariaDb(gtid))) => {
+            let at = binlog_snapshot(conn).await?;
+            Ok(maria_gtid_at(conn, &at).await?.is_some_and(|seen| seen.contains(gtid)))
+        }
+        (Flavor::Mysql, Some(file), _) => match log_status(conn, server).await? {
+            Some(seen) => Ok(seen >= *file),
+            // Transactions of a file before the current one are all committed in their engines.
+            None if FilePosition::new(log_end(conn, server).await?.file, 4) >= *file => Ok(true),
+            None => Err(Error::new(Code::MissingRight, "what a SELECT sees cannot be compared with the binlog")
+                .with_detail("Without GTIDs it takes performance_schema.log_status: GRANT BACKUP_ADMIN ON *.* TO the capturing user.")
+                .with_hint("Grant BACKUP_ADMIN, or switch gtid_mode on.")),
+        },
+        _ => Ok(true),
+    }
+}
+
+/// Checks that the log can be read from a position on: that the server has its transactions, and still has the log of
+/// all that comes behind.
+pub async fn check_resumable(conn: &mut Conn, server: &ServerInfo, position: &Position) -> Result<()> {
+    match (&position.gtid, &position.file) {
+        (Some(GtidSet::Mysql(ours)), _) if server.flavor == Flavor::Mysql && server.gtid => {
+            let (executed, purged) = executed_and_purged(conn).await?;
+            let foreign = ours.subtract(&executed);
+            if !foreign.is_empty() {
+                return Err(Error::new(Code::OtherServer, "the server lacks transactions that were captured")
+                    .with_detail(format!("It has not executed {foreign}; it has {executed}.")));
+            }
+            let missing = purged.subtract(ours);
+            if !missing.is_empty() {
+                return Err(Error::new(Code::PositionPurged, "the binlog position that is needed was purged")
+                    .with_detail(format!("Purged and not captured: {missing}. Captured: {ours}.")));
+            }
+            Ok(())
+        }
+        (Some(GtidSet::MariaDb(ours)), _) if server.flavor == Flavor::MariaDb => {
+            let reached = maria_variable(conn, "gtid_binlog_pos").await?.unwrap_or_default();
+            let foreign = ours.subtract(&reached);
+            if !foreign.is_empty() {
+                return Err(Error::new(Code::OtherServer, "the server lacks transactions that were captured")
+                    .with_detail(format!("It has not logged {foreign}; it is at {reached}.")));
+            }
+            Ok(())
+        }
+        (Some(gtid), _) => Err(Error::new(Code::OtherServer, "the stored position is not one of this server")
+            .with_detail(format!("It is the GTID set {gtid}, and the server is {} {}{}.", server.flavor, server.version,
+                if server.gtid { "" } else { " without GTIDs" }))),
+        (None, Some(file)) => {
+            if position.server_uuid != server.server_uuid {
+                return Err(Error::new(Code::OtherServer, "the stored position belongs to another server").with_detail(
+                    format!(
+                        "It is {file} of {}; this server is {}. Without GTIDs, positions mean nothing elsewhere.",
+                        position.server_uuid.as_deref().unwrap_or("a server without a UUID"),
+                        server.server_uuid.as_deref().unwrap_or("one without a UUID"),
+                    ),
+                ));
+            }
+            check_file(conn, file).await
+        }
+        (None, None) => Ok(()),
+    }
+}
+
+async fn check_file(conn: &mut Conn, wanted: &FilePosition) -> Result<()> {
+    let rows: Vec<Row> = conn
+        .query("SHOW BINARY LOGS")
+        .await
+        .map_err(|error| query_failed("the binlog files could not be listed", error))?;
+    // By name: the columns differ between versions.
+    let mut files = rows.iter().filter_map(|row| {
+        Some(FilePosition { file: row.get_opt("Log_name")?.ok()?, offset: row.get_opt("File_size")?.ok()? })
+    });
+    let oldest = files.next();
+    let found = oldest.iter().cloned().chain(files).find(|end| end.file == wanted.file);
+    match (found, oldest) {
+        (Some(end), _) if wanted.offset <= end.offset => Ok(()),
+        (Some(end), _) => Err(Error::new(Code::OtherServer, "the binlog was reset")
+            .with_detail(format!("The position {wanted} lies behind the file's end at {}.", end.offset))),
+        (None, Some(oldest)) if *wanted < FilePosition::new(oldest.file.clone(), 0) => {
+            Err(Error::new(Code::PositionPurged, "the binlog position that is needed was purged")
+                .with_detail(format!("It needs {wanted}; the oldest file is {}.", oldest.file)))
+        }
+        (None, _) => Err(Error::new(Code::OtherServer, "the binlog was reset")
+            .with_detail(format!("There is no file {}.", wanted.file))),
+    }
+}

@@ -1,0 +1,60 @@
+//! MySQL and MariaDB: connections, the catalog, pages of a snapshot, the binlog, schema changes.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+pub mod binlog;
+pub mod connect;
+
+/// The two families of servers. They differ in GTIDs, in the binlog's events and in many statements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Flavor {
+    /// MySQL and what is built from it (Percona Server, Aurora, RDS).
+    Mysql,
+    /// MariaDB.
+    MariaDb,
+}
+
+impl fmt::Display for Flavor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Flavor::Mysql => "MySQL",
+            Flavor::MariaDb => "MariaDB",
+        })
+    }
+}
+
+/// What a server says about itself when a connection is made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerInfo {
+    /// MySQL or MariaDB.
+    pub flavor: Flavor,
+    /// The version in the server's own words, `9.7.4` or `10.11.19-MariaDB-log`.
+    pub version: String,
+    /// MySQL's `server_uuid`; MariaDB has none.
+    pub server_uuid: Option<String>,
+    /// The server's own id in replication.
+    pub server_id: u32,
+    /// Whether transactions carry GTIDs.
+    pub gtid: bool,
+    /// How table names compare: 0 by case, 1 and 2 without.
+    pub lower_case_table_names: u8,
+}
+
+impl ServerInfo {
+    /// Whether table names ignore case.
+    pub fn folds_case(&self) -> bool {
+        self.lower_case_table_names != 0
+    }
+
+    /// Major, minor and patch number; zeros for what the version does not say.
+    pub fn version_numbers(&self) -> (u16, u16, u16) {
+        // Old MariaDB versions put a false MySQL version in front, for clients that cannot count to ten.
+        let version = self.version.strip_prefix("5.5.5-").unwrap_or(&self.version);
+        let mut numbers = version.split(['.', '-', '+']).map(|part| part.parse().unwrap_or(0));
+        let mut next = || numbers.next().unwrap_or(0);
+        (next(), next(), next())
+    }
+}
