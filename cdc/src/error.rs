@@ -324,7 +324,10 @@ mod tests {
             let info = code.info();
             assert!(numbers.insert(info.number), "{code} twice");
             assert!(info.sqlstate.len() == 5 && info.sqlstate.bytes().all(|b| b.is_ascii_alphanumeric()), "{code}");
-            assert!(!info.title.ends_with('.') && info.title.starts_with(|c: char| c.is_lowercase()), "{code}: a title is no sentence");
+            assert!(
+                !info.title.ends_with('.') && info.title.starts_with(|c: char| c.is_lowercase()),
+                "{code}: a title is no sentence"
+            );
             assert!(info.meaning.ends_with('.') && info.hint.ends_with('.'), "{code}: meaning and hint are sentences");
         }
         assert_eq!(Code::PositionPurged.to_string(), "TG0107");
@@ -332,7 +335,8 @@ mod tests {
 
     #[test]
     fn the_cause_is_kept_and_the_hint_falls_back_to_the_codes() {
-        let error = Error::new(Code::Unreachable, "db1:3306 does not answer").with_source(std::io::Error::other("refused"));
+        let error =
+            Error::new(Code::Unreachable, "db1:3306 does not answer").with_source(std::io::Error::other("refused"));
         assert_eq!(error.to_string(), "db1:3306 does not answer [TG0102]");
         assert_eq!(error.hint(), Code::Unreachable.info().hint);
         assert_eq!(error.retry, Retry::Backoff);

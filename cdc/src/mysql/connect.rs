@@ -79,7 +79,8 @@ async fn dial(options: &ConnectionOptions) -> Result<mysql_async::Conn> {
     let addresses: Vec<IpAddr> = tokio::net::lookup_host((options.hostname.as_str(), options.port))
         .await
         .map_err(|error| {
-            Error::new(Code::UnknownHost, format!("the host name `{}` is not known", options.hostname)).with_source(error)
+            Error::new(Code::UnknownHost, format!("the host name `{}` is not known", options.hostname))
+                .with_source(error)
         })?
         .map(|address| address.ip())
         .collect();
@@ -109,10 +110,8 @@ async fn dial(options: &ConnectionOptions) -> Result<mysql_async::Conn> {
         SslMode::Required => open(Some(unchecked())).await,
         SslMode::VerifyIdentity => {
             let roots = options.ssl_ca.iter().map(|file| PathBuf::from(file).into()).collect();
-            open(Some(
-                SslOpts::default().with_root_certs(roots).with_disable_built_in_roots(options.ssl_ca.is_some()),
-            ))
-            .await
+            open(Some(SslOpts::default().with_root_certs(roots).with_disable_built_in_roots(options.ssl_ca.is_some())))
+                .await
         }
     };
     opened.map_err(|error| failure::connect_failed(options, error))
@@ -161,7 +160,9 @@ async fn fix_session(conn: &mut Conn, server: &ServerInfo) -> Result<()> {
                   sql_select_limit = 18446744073709551615, group_concat_max_len = 1048576, sql_big_selects = 1";
     let own = match server.flavor {
         // Row counts as the storage engine knows them now, not as of the last day.
-        Flavor::Mysql if server.version_numbers() >= (8, 0, 3) => ", max_execution_time = 0, information_schema_stats_expiry = 0",
+        Flavor::Mysql if server.version_numbers() >= (8, 0, 3) => {
+            ", max_execution_time = 0, information_schema_stats_expiry = 0"
+        }
         Flavor::Mysql => ", max_execution_time = 0",
         Flavor::MariaDb => ", max_statement_time = 0",
     };
@@ -236,8 +237,7 @@ async fn log_status(conn: &mut Conn, server: &ServerInfo) -> Result<Option<FileP
 /// MariaDB: the binlog position that belongs to a snapshot taken now.
 async fn binlog_snapshot(conn: &mut Conn) -> Result<FilePosition> {
     let failed = |error| query_failed("the snapshot's binlog position could not be read", error);
-    let rows: Vec<(String, String)> =
-        conn.query("SHOW STATUS LIKE 'binlog_snapshot\\_%'").await.map_err(failed)?;
+    let rows: Vec<(String, String)> = conn.query("SHOW STATUS LIKE 'binlog_snapshot\\_%'").await.map_err(failed)?;
     let value = |name: &str| rows.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str());
     let file = value("Binlog_snapshot_file").filter(|file| !file.is_empty() && *file != "none");
     let offset = value("Binlog_snapshot_position").and_then(|offset| offset.parse().ok());
@@ -254,9 +254,9 @@ async fn maria_gtid_at(conn: &mut Conn, at: &FilePosition) -> Result<Option<Mari
         .await
         .map_err(|error| query_failed("the GTID of a binlog position could not be read", error))?;
     let Some(text) = text.flatten() else { return Ok(None) };
-    text.parse()
-        .map(Some)
-        .map_err(|error| Error::new(Code::QueryFailed, "the server's GTID position was not understood").with_source(error))
+    text.parse().map(Some).map_err(|error| {
+        Error::new(Code::QueryFailed, "the server's GTID position was not understood").with_source(error)
+    })
 }
 
 /// The statement that shows the end of the log.
@@ -375,17 +375,20 @@ pub async fn check_resumable(conn: &mut Conn, server: &ServerInfo, position: &Po
             Ok(())
         }
         (Some(gtid), _) => Err(Error::new(Code::OtherServer, "the stored position is not one of this server")
-            .with_detail(format!("It is the GTID set {gtid}, and the server is {} {}{}.", server.flavor, server.version,
-                if server.gtid { "" } else { " without GTIDs" }))),
+            .with_detail(format!(
+                "It is the GTID set {gtid}, and the server is {} {}{}.",
+                server.flavor,
+                server.version,
+                if server.gtid { "" } else { " without GTIDs" }
+            ))),
         (None, Some(file)) => {
             if position.server_uuid != server.server_uuid {
-                return Err(Error::new(Code::OtherServer, "the stored position belongs to another server").with_detail(
-                    format!(
+                return Err(Error::new(Code::OtherServer, "the stored position belongs to another server")
+                    .with_detail(format!(
                         "It is {file} of {}; this server is {}. Without GTIDs, positions mean nothing elsewhere.",
                         position.server_uuid.as_deref().unwrap_or("a server without a UUID"),
                         server.server_uuid.as_deref().unwrap_or("one without a UUID"),
-                    ),
-                ));
+                    )));
             }
             check_file(conn, file).await
         }

@@ -66,7 +66,12 @@ pub struct ConnectionOptions {
 
 impl ConnectionOptions {
     /// Options for a server with the defaults for the rest.
-    pub fn new(hostname: impl Into<String>, port: u16, username: impl Into<String>, password: impl Into<String>) -> Self {
+    pub fn new(
+        hostname: impl Into<String>,
+        port: u16,
+        username: impl Into<String>,
+        password: impl Into<String>,
+    ) -> Self {
         Self {
             hostname: hostname.into(),
             port,
@@ -301,7 +306,9 @@ impl SourceDefinition {
         if options.range_rows == 0 {
             return invalid("range_rows is 0".to_owned());
         }
-        if options.heartbeat_interval < Duration::from_millis(100) || options.heartbeat_interval > Duration::from_secs(3600) {
+        if options.heartbeat_interval < Duration::from_millis(100)
+            || options.heartbeat_interval > Duration::from_secs(3600)
+        {
             return invalid("heartbeat_interval is not within 100 ms and 1 hour".to_owned());
         }
         if options.memory_bytes < 16 << 20 {

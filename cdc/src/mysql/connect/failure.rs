@@ -10,7 +10,8 @@ use crate::source::definition::ConnectionOptions;
 /// Whether encryption is what failed.
 pub(super) fn is_tls(error: &mysql_async::Error) -> bool {
     match error {
-        mysql_async::Error::Io(IoError::Tls(_)) | mysql_async::Error::Driver(DriverError::NoClientSslFlagFromServer) => true,
+        mysql_async::Error::Io(IoError::Tls(_))
+        | mysql_async::Error::Driver(DriverError::NoClientSslFlagFromServer) => true,
         // The TLS library hands its errors through as I/O errors of this kind.
         mysql_async::Error::Io(IoError::Io(io)) => io.kind() == std::io::ErrorKind::InvalidData,
         _ => false,
@@ -46,7 +47,9 @@ pub(super) fn connect_failed(options: &ConnectionOptions, error: mysql_async::Er
                 | DriverError::CleartextPluginDisabled => Code::WrongPassword,
                 _ => Code::QueryFailed,
             };
-            Error::new(code, format!("the log-in at {server} failed")).with_detail(sentence(&driver.to_string())).with_source(error)
+            Error::new(code, format!("the log-in at {server} failed"))
+                .with_detail(sentence(&driver.to_string()))
+                .with_source(error)
         }
         mysql_async::Error::Server(_) => query_failed(&format!("the log-in at {server} failed"), error),
         _ => Error::new(Code::InvalidDefinition, format!("{server} is no address of a server"))

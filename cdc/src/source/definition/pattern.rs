@@ -20,7 +20,10 @@ pub struct TablePattern {
 
 #[derive(Clone)]
 enum Form {
-    Parts { database: Name, table: Name },
+    Parts {
+        database: Name,
+        table: Name,
+    },
     /// Against `database.table`, exact and with the case folded.
     Whole(Regex, Regex),
 }
@@ -157,9 +160,11 @@ fn unquote(text: &str) -> Option<String> {
 
 fn compile(pattern: &str, whole: &str) -> Result<(Regex, Regex)> {
     let build = |fold| {
-        RegexBuilder::new(&format!("^(?:{pattern})$")).case_insensitive(fold).dot_matches_new_line(true).build().map_err(
-            |error| invalid(whole, format!("It is no regular expression: {}", last_line(&error.to_string()))),
-        )
+        RegexBuilder::new(&format!("^(?:{pattern})$"))
+            .case_insensitive(fold)
+            .dot_matches_new_line(true)
+            .build()
+            .map_err(|error| invalid(whole, format!("It is no regular expression: {}", last_line(&error.to_string()))))
     };
     Ok((build(false)?, build(true)?))
 }
@@ -231,9 +236,10 @@ impl FromStr for TablePattern {
                     database: name(&text[..escaped], false, text)?,
                     table: name(&text[escaped + 2..], false, text)?,
                 },
-                (_, &[dot]) => {
-                    Form::Parts { database: name(&text[..dot], true, text)?, table: name(&text[dot + 1..], true, text)? }
-                }
+                (_, &[dot]) => Form::Parts {
+                    database: name(&text[..dot], true, text)?,
+                    table: name(&text[dot + 1..], true, text)?,
+                },
                 (_, []) => return Err(invalid(text, "It names no database: a pattern is db.table.")),
                 (_, _) => {
                     return Err(invalid(text, "It has more than one dot; only one parts database and table.")
