@@ -9,7 +9,7 @@
 //! * [`paimon`]: the table format as pure functions over bytes: schemas, snapshots, manifests, binary rows, deletion
 //!   vectors, Parquet files, paths. No I/O.
 //! * [`store`]: opening object stores, creating objects conditionally, and the decorators around a store.
-//! * `table`: one table: its live files, its key index, its writer.
+//! * [`table`]: one table: its live files, its key index, its writer.
 //! * [`checkpoint`]: the records whose creation is the commit point of a whole source, the publication of table
 //!   snapshots, and the lease that keeps one owner per source.
 //! * [`clock`]: the time of day, passed in.
@@ -19,5 +19,6 @@ pub mod clock;
 pub mod error;
 pub mod paimon;
 pub mod store;
+pub mod table;
 
 pub use error::{Error, ErrorKind, Result};

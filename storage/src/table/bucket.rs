@@ -1,0 +1,344 @@
+//! The files of one bucket, and a flush into it.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use roaring::RoaringBitmap;
+
+use super::RowKind;
+use super::keys::{Key, KeyRange, Keys, look_up};
+use super::layout::Layout;
+use super::levels::{self, Run, TOP};
+use super::merge::{Input, Pending, merge};
+use super::resolve::{Groups, Outcome, Place, resolve};
+use super::run::{DataFile, RunWriter};
+use crate::error::{Error, Result};
+use crate::paimon::FileSource;
+
+/// Keys whose rows were deleted since loading began.
+pub(crate) type Tombstones = HashSet<Key>;
+
+/// One bucket. Each level holds files that do not overlap, and each key has at most one live row.
+#[derive(Debug, Default)]
+pub(crate) struct Bucket {
+    pub(crate) number: u32,
+    pub(crate) files: Vec<DataFile>,
+    pub(crate) next_sequence: i64,
+    /// Present while the table is being loaded.
+    pub(crate) tombstones: Option<Tombstones>,
+    /// Where a running merge will put its output.
+    pub(crate) reserved: Option<Reserved>,
+    /// Whether the deletion vectors differ from those last written to an index file.
+    pub(crate) vectors_changed: bool,
+    /// Whether the files or vectors differ from those last prepared.
+    pub(crate) changed: bool,
+}
+
+/// A level, and the range of keys in it, that is spoken for.
+#[derive(Debug, Clone)]
+pub(crate) struct Reserved {
+    pub(crate) level: i32,
+    pub(crate) range: KeyRange,
+}
+
+/// The rows of a flush that belong to one bucket.
+pub(crate) struct FlushInput {
+    /// All rows of the flush.
+    pub(crate) pending: Arc<Pending>,
+    /// The keys of all rows of the flush.
+    pub(crate) keys: Arc<Keys>,
+    /// Their kinds.
+    pub(crate) kinds: Arc<Vec<RowKind>>,
+    /// For each row the number of the batch it was applied in.
+    pub(crate) arrivals: Arc<Vec<u32>>,
+    /// The bucket's rows, ascending.
+    pub(crate) rows: Vec<u32>,
+}
+
+impl Bucket {
+    pub(crate) fn new(number: u32) -> Self {
+        Self { number, ..Self::default() }
+    }
+
+    /// Live rows.
+    pub(crate) fn live(&self) -> u64 {
+        self.files.iter().map(DataFile::live).sum()
+    }
+
+    /// Memory held by keys and deletion vectors.
+    pub(crate) fn index_bytes(&self) -> usize {
+        self.files.iter().map(|file| file.keys.bytes() + file.deleted.serialized_size()).sum()
+    }
+
+    /// Where the live rows of ascending, distinct `keys` are.
+    fn locate(&self, keys: &Keys) -> Vec<Option<Place>> {
+        let mut places = vec![None; keys.len()];
+        for (number, file) in (0_u32..).zip(&self.files) {
+            let from = keys.lower_bound(file.range.min.as_ref());
+            if from == keys.len() || keys.at(from) > file.range.max.as_ref() {
+                continue;
+            }
+            let last = keys.lower_bound(file.range.max.as_ref());
+            let to = if last < keys.len() && keys.at(last) == file.range.max.as_ref() { last + 1 } else { last };
+            let all_live = file.deleted.is_empty();
+            look_up(&file.keys, keys, from, to, |key, row| {
+                let row = row as u32;
+                if all_live || !file.deleted.contains(row) {
+                    places[key] = Some(Place { file: number, row });
+                }
+            });
+        }
+        places
+    }
+
+    /// Marks rows as gone.
+    fn kill(&mut self, mut places: Vec<Place>) {
+        if places.is_empty() {
+            return;
+        }
+        places.sort_unstable_by_key(|place| (place.file, place.row));
+        for of_file in places.chunk_by(|a, b| a.file == b.file) {
+            let file = &mut self.files[of_file[0].file as usize];
+            let deleted = Arc::make_mut(&mut file.deleted);
+            *deleted |= RoaringBitmap::from_sorted_iter(of_file.iter().map(|place| place.row))
+                .expect("the places are sorted and no row is replaced twice");
+        }
+        self.vectors_changed = true;
+        self.changed = true;
+    }
+
+    /// Forgets files without live rows, unless a merge is reading them.
+    pub(crate) fn drop_dead_files(&mut self) {
+        let before = self.files.len();
+        self.files.retain(|file| file.merging || file.live() > 0);
+        if self.files.len() != before {
+            self.vectors_changed = true;
+            self.changed = true;
+        }
+    }
+
+    fn taken_levels(&self) -> Vec<i32> {
+        let mut levels: Vec<i32> = self.files.iter().map(|file| file.meta.level).collect();
+        levels.extend(self.reserved.as_ref().map(|reserved| reserved.level));
+        levels.sort_unstable();
+        levels.dedup();
+        levels
+    }
+
+    /// The runs below the top that are not being merged.
+    pub(crate) fn idle_runs(&self) -> Vec<Run> {
+        let mut runs = Vec::new();
+        for level in self.taken_levels() {
+            let files = || self.files.iter().filter(|file| file.meta.level == level);
+            if level < TOP && files().next().is_some() && !files().any(|file| file.merging) {
+                runs.push(Run { level, live: files().map(DataFile::live).sum() });
+            }
+        }
+        runs
+    }
+
+    /// The key ranges at the top that are taken or spoken for, ascending.
+    fn top_ranges(&self) -> Vec<KeyRange> {
+        let mut ranges: Vec<KeyRange> =
+            self.files.iter().filter(|file| file.meta.level == TOP).map(|file| file.range.clone()).collect();
+        if let Some(Reserved { level: TOP, range }) = &self.reserved {
+            // It covers the files being merged.
+            ranges.retain(|taken| !taken.overlaps(range));
+            ranges.push(range.clone());
+        }
+        ranges.sort_unstable_by(|a, b| a.min.cmp(&b.min));
+        ranges
+    }
+
+    /// The files at `levels` below the top, and what they would be merged with to end up at the top: nothing if that
+    /// is not worth it. `rows` more rows in `range` join them.
+    pub(crate) fn overlapped_top(&self, levels: &[i32], rows: u64, range: Option<KeyRange>) -> Option<Vec<usize>> {
+        let mut range = range;
+        let mut total = rows;
+        for file in self.files.iter().filter(|file| levels.contains(&file.meta.level)) {
+            total += file.live();
+            range = Some(match range {
+                Some(range) => range.hull(&file.range),
+                None => file.range.clone(),
+            });
+        }
+        let range = range?;
+        if self.reserved.as_ref().is_some_and(|reserved| reserved.level == TOP && reserved.range.overlaps(&range)) {
+            return None;
+        }
+        let top = || self.files.iter().enumerate().filter(|(_, file)| file.meta.level == TOP);
+        let overlapped: Vec<usize> =
+            top().filter(|(_, file)| file.range.overlaps(&range)).map(|(index, _)| index).collect();
+        let overlapped_rows = overlapped.iter().map(|index| self.files[*index].live()).sum();
+        let top_rows = top().map(|(_, file)| file.live()).sum();
+        let worth = levels::goes_to_top(total, overlapped_rows, top_rows);
+        (worth && overlapped.iter().all(|index| !self.files[*index].merging)).then_some(overlapped)
+    }
+
+    /// Adds the rows of a flush: new files, and deletion vectors for the rows they replace.
+    pub(crate) async fn flush(&mut self, layout: &Layout, input: FlushInput) -> Result<()> {
+        let FlushInput { pending, keys, kinds, arrivals, rows } = input;
+        let sorted = keys.sort(rows);
+        let groups = Groups::new(&keys, &sorted)?;
+        let places = self.locate(&groups.keys);
+        let Outcome { rows, replaced } = resolve(&groups, &sorted, &kinds, &places, &mut self.tombstones);
+        drop((groups, places, sorted));
+        self.kill(replaced);
+        self.drop_dead_files();
+        if rows.is_empty() {
+            return Ok(());
+        }
+        self.changed = true;
+        let sequence = self.next_sequence;
+        self.next_sequence += 1;
+
+        let spread = levels::spread(&keys, &rows, &self.top_ranges(), |row| arrivals[row as usize]);
+        drop(rows);
+        for segment in &spread.top {
+            let input = Input::pending(&pending, segment, keys.gather(segment.iter().copied())?);
+            let mut out = RunWriter::new(layout, self.number, TOP, sequence, FileSource::Append);
+            merge(layout, vec![input], &mut out).await?;
+            self.files.extend(out.finish().await?);
+        }
+        if spread.low.is_empty() {
+            return Ok(());
+        }
+        let low_keys = keys.gather(spread.low.iter().copied())?;
+        self.flush_low(layout, &pending, &spread.low, low_keys, sequence).await
+    }
+
+    /// Writes sorted rows as a run below the top, together with the runs that are due to be merged with it if those are
+    /// small.
+    async fn flush_low(
+        &mut self,
+        layout: &Layout,
+        pending: &Pending,
+        rows: &[u32],
+        keys: Keys,
+        sequence: i64,
+    ) -> Result<()> {
+        let limit = layout.options.inline_merge_rows;
+        let new_rows = rows.len() as u64;
+        let range = KeyRange::of(&keys);
+        let idle = self.idle_runs();
+        let free = (1..TOP).filter(|level| !self.taken_levels().contains(level)).count();
+        let mut joined: Vec<i32> = Vec::new();
+        if layout.options.compaction || free == 0 {
+            let due = levels::due(&idle, new_rows, free);
+            let total = due.iter().map(|index| idle[*index].live).sum::<u64>() + new_rows;
+            if total <= limit || free == 0 {
+                joined = due.iter().map(|index| idle[*index].level).collect();
+            }
+        }
+        let mut level = None;
+        let mut chosen: Vec<bool> = self.files.iter().map(|file| joined.contains(&file.meta.level)).collect();
+        // While pages are coming the top keeps its gaps for them.
+        let loading = self.tombstones.is_some();
+        let first_run = self.files.is_empty() && self.reserved.is_none();
+        if !loading
+            && (!joined.is_empty() || first_run)
+            && let Some(top) = self.overlapped_top(&joined, new_rows, range)
+        {
+            let overlapped: u64 = top.iter().map(|index| self.files[*index].live()).sum();
+            if first_run || overlapped + new_rows <= limit {
+                top.into_iter().for_each(|index| chosen[index] = true);
+                level = Some(TOP);
+            }
+        }
+        let level = match level {
+            Some(level) => level,
+            None => {
+                let kept =
+                    self.files.iter().zip(&chosen).filter(|(_, chosen)| !**chosen).map(|(file, _)| file.meta.level);
+                let taken: Vec<i32> = kept.chain(self.reserved.as_ref().map(|reserved| reserved.level)).collect();
+                levels::free_level(&taken).ok_or_else(|| Error::invalid("a bucket has run out of levels"))?
+            }
+        };
+        let merging: Vec<&DataFile> =
+            self.files.iter().zip(&chosen).filter(|(_, chosen)| **chosen).map(|(file, _)| file).collect();
+        let source = if merging.is_empty() { FileSource::Append } else { FileSource::Compact };
+        let mut inputs = vec![Input::pending(pending, rows, keys)];
+        inputs.extend(merging.iter().map(|file| Input::file(file, &file.deleted)));
+        let mut out = RunWriter::new(layout, self.number, level, sequence, source);
+        merge(layout, inputs, &mut out).await?;
+        let written = out.finish().await?;
+        if merging.iter().any(|file| !file.deleted.is_empty()) {
+            self.vectors_changed = true;
+        }
+        let mut index = 0;
+        self.files.retain(|_| (!chosen[index], index += 1).0);
+        self.files.extend(written);
+        Ok(())
+    }
+
+    /// Removes everything.
+    pub(crate) fn clear(&mut self) {
+        self.changed |= !self.files.is_empty();
+        self.vectors_changed |= self.files.iter().any(|file| !file.deleted.is_empty());
+        self.files.clear();
+        self.reserved = None;
+        if let Some(tombstones) = &mut self.tombstones {
+            tombstones.clear();
+        }
+    }
+
+    /// Puts the output of a merge in the place of its inputs. `began` has the name of each input and the rows that were
+    /// dead when the merge began; rows that died since are dead in the output too.
+    pub(crate) fn install(&mut self, began: &[(String, Arc<RoaringBitmap>)], mut output: Vec<DataFile>) -> Result<()> {
+        self.reserved = None;
+        self.changed = true;
+        for (name, before) in began {
+            let input = self.files.iter().find(|file| file.meta.file_name == *name);
+            let input = input.ok_or_else(|| Error::invalid(format!("file {name} vanished while it was merged")))?;
+            self.vectors_changed |= !input.deleted.is_empty();
+            let died = input.deleted.as_ref() - before.as_ref();
+            if died.is_empty() {
+                continue;
+            }
+            let keys = input.keys.gather(died.iter())?;
+            let mut carried = 0;
+            for file in &mut output {
+                let mut rows = Vec::new();
+                look_up(&file.keys, &keys, 0, keys.len(), |_, row| rows.push(row as u32));
+                carried += rows.len();
+                Arc::make_mut(&mut file.deleted).extend(rows);
+            }
+            if carried != keys.len() {
+                return Err(Error::invalid(format!("rows of file {name} are missing in what it was merged into")));
+            }
+        }
+        self.files.retain(|file| !began.iter().any(|(name, _)| *name == file.meta.file_name));
+        self.vectors_changed |= output.iter().any(|file| !file.deleted.is_empty());
+        self.files.extend(output);
+        self.drop_dead_files();
+        Ok(())
+    }
+
+    /// Gives up a merge: its inputs stay.
+    pub(crate) fn abandon(&mut self) {
+        self.reserved = None;
+        self.files.iter_mut().for_each(|file| file.merging = false);
+        self.drop_dead_files();
+    }
+
+    /// Checks what the rest relies on: levels without overlaps and each key live once.
+    #[cfg(test)]
+    pub(crate) fn check(&self) {
+        let mut live = HashSet::new();
+        for file in &self.files {
+            assert!((1..=TOP).contains(&file.meta.level), "level {}", file.meta.level);
+            assert!(file.keys.ascends());
+            assert_eq!(Some(&file.range), KeyRange::of(&file.keys).as_ref());
+            for other in &self.files {
+                let same = other.meta.file_name == file.meta.file_name;
+                let overlap = other.meta.level == file.meta.level && other.range.overlaps(&file.range);
+                assert!(same || !overlap, "two files of level {} overlap", file.meta.level);
+            }
+            for row in 0..file.keys.len() {
+                if !file.deleted.contains(row as u32) {
+                    assert!(live.insert(file.keys.at(row).to_owned()), "a key is live twice");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! The difference to the last snapshot, as manifests, index files and a snapshot.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::Prepared;
+use super::bucket::Bucket;
+use super::layout::{Layout, get};
+use super::version::{self, LiveFile, TableVersion};
+use crate::checkpoint::PreparedSnapshot;
+use crate::error::Result;
+use crate::paimon::deletion_vector;
+use crate::paimon::manifest::{encode_index_manifest, encode_manifest, encode_manifest_list};
+use crate::paimon::snapshot::SNAPSHOT_VERSION;
+use crate::paimon::{
+    CommitKind, DataFileMeta, FileKind, IndexManifestEntry, ManifestEntry, ManifestFileMeta, Snapshot,
+};
+use crate::store::StoreRef;
+
+/// A manifest list of more manifests than this is rewritten as one.
+const MANY_MANIFESTS: usize = 30;
+/// Entries in one manifest, at a few hundred bytes each.
+const MANIFEST_ENTRIES: usize = 16 * 1024;
+
+/// Files by bucket and name.
+type FileSet = BTreeMap<(u32, String), Arc<DataFileMeta>>;
+
+/// What the objects written so far describe. Snapshots are prepared one upon the other; which of them is published is
+/// learnt afterwards.
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    /// The last published snapshot; 0 if there is none.
+    published_id: u64,
+    published_files: FileSet,
+    published_manifests: Vec<ManifestFileMeta>,
+    published_index: Option<String>,
+    /// The files of the last prepared snapshot, and the manifests that lead to them from the published one.
+    files: FileSet,
+    delta_manifests: Vec<ManifestFileMeta>,
+    /// Each bucket's index file of deletion vectors, and the index manifest that names them.
+    index: BTreeMap<u32, IndexManifestEntry>,
+    index_manifest: Option<String>,
+    /// The last prepared snapshot.
+    prepared_id: u64,
+}
+
+impl History {
+    /// For a table that continues an earlier one of its name: the next snapshot removes the files of `snapshot`.
+    pub(crate) async fn replacing(store: &StoreRef, layout: &Layout, snapshot: &Snapshot) -> Result<Self> {
+        let (mut history, _) = Self::opened(store, layout, snapshot, true).await?;
+        history.index.clear();
+        // The old vectors go with their files.
+        history.index_manifest = None;
+        Ok(history)
+    }
+
+    /// At a snapshot, with its live files by bucket.
+    pub(crate) async fn opened(
+        store: &StoreRef,
+        layout: &Layout,
+        snapshot: &Snapshot,
+        published: bool,
+    ) -> Result<(Self, Vec<(u32, Arc<DataFileMeta>)>)> {
+        let paths = &layout.paths;
+        let base = version::manifest_list(store, paths, &snapshot.base_manifest_list).await?;
+        let delta = version::manifest_list(store, paths, &snapshot.delta_manifest_list).await?;
+        let before = version::live_entries(store, paths, &base).await?;
+        let mut live = before.clone();
+        version::apply_manifests(store, paths, &delta, &mut live).await?;
+        let index = match &snapshot.index_manifest {
+            Some(name) => version::index_manifest(store, paths, name).await?,
+            None => Vec::new(),
+        };
+        let mut history = Self {
+            files: live.clone(),
+            index: index.into_iter().filter_map(|entry| Some((u32::try_from(entry.bucket).ok()?, entry))).collect(),
+            index_manifest: snapshot.index_manifest.clone(),
+            prepared_id: snapshot.id,
+            ..Self::default()
+        };
+        if published {
+            history.published_id = snapshot.id;
+            history.published_files = live.clone();
+            history.published_manifests = base.into_iter().chain(delta).collect();
+            history.published_index = snapshot.index_manifest.clone();
+        } else {
+            history.published_id = snapshot.id.saturating_sub(1);
+            history.published_files = before;
+            history.published_manifests = base;
+            history.delta_manifests = delta;
+        }
+        Ok((history, live.into_iter().map(|((bucket, _), meta)| (bucket, meta)).collect()))
+    }
+
+    /// The deletion vectors of the last prepared snapshot.
+    pub(crate) fn index(&self) -> impl Iterator<Item = &IndexManifestEntry> {
+        self.index.values()
+    }
+
+    /// The last prepared snapshot is, or will be, published.
+    pub(crate) fn published(&mut self) {
+        self.published_id = self.prepared_id;
+        self.published_files.clone_from(&self.files);
+        self.published_manifests.append(&mut self.delta_manifests);
+        self.published_index.clone_from(&self.index_manifest);
+    }
+
+    /// Writes what the next snapshot refers to.
+    pub(crate) async fn prepare(
+        &mut self,
+        layout: &Layout,
+        buckets: &mut [Bucket],
+        commit_identifier: u64,
+        properties: BTreeMap<String, String>,
+    ) -> Result<Prepared> {
+        self.write_vectors(layout, buckets).await?;
+
+        let current: FileSet = buckets
+            .iter()
+            .flat_map(|bucket| bucket.files.iter().map(|file| (bucket.number, &file.meta)))
+            .map(|(bucket, meta)| ((bucket, meta.file_name.clone()), Arc::clone(meta)))
+            .collect();
+        let total_buckets = layout.options.buckets;
+        let entries = difference(&self.files, &current, total_buckets);
+        self.files = current;
+        if self.delta_manifests.len() >= MANY_MANIFESTS {
+            let entries = difference(&self.published_files, &self.files, total_buckets);
+            self.delta_manifests = write_manifests(layout, &entries).await?;
+        } else if !entries.is_empty() {
+            self.delta_manifests.extend(write_manifests(layout, &entries).await?);
+        }
+        if self.published_manifests.len() > MANY_MANIFESTS {
+            let entries = difference(&FileSet::new(), &self.published_files, total_buckets);
+            self.published_manifests = write_manifests(layout, &entries).await?;
+        }
+        let (base, base_size) = write_list(layout, &self.published_manifests).await?;
+        let (delta, delta_size) = write_list(layout, &self.delta_manifests).await?;
+
+        let rows = |files: &FileSet| files.values().map(|meta| meta.row_count).sum::<i64>();
+        let (total, before) = (rows(&self.files), rows(&self.published_files));
+        let removes = self.delta_manifests.iter().any(|manifest| manifest.num_deleted_files > 0);
+        let kind = if removes || self.index_manifest != self.published_index {
+            CommitKind::Overwrite
+        } else {
+            CommitKind::Append
+        };
+        self.prepared_id = self.published_id + 1;
+        let snapshot = Snapshot {
+            version: SNAPSHOT_VERSION,
+            uuid: None,
+            id: self.prepared_id,
+            schema_id: layout.schema.id,
+            base_manifest_list: base,
+            base_manifest_list_size: Some(base_size),
+            delta_manifest_list: delta,
+            delta_manifest_list_size: Some(delta_size),
+            changelog_manifest_list: None,
+            changelog_manifest_list_size: None,
+            index_manifest: self.index_manifest.clone(),
+            commit_user: layout.ctx.commit_user.clone(),
+            writer_version: Some(concat!("tidegate ", env!("CARGO_PKG_VERSION")).to_owned()),
+            commit_identifier: commit_identifier as i64,
+            commit_kind: kind,
+            time_millis: layout.ctx.clock.now_ms(),
+            total_record_count: total,
+            delta_record_count: total - before,
+            changelog_record_count: None,
+            watermark: None,
+            statistics: None,
+            properties: (!properties.is_empty()).then_some(properties),
+            next_row_id: Some(0),
+        };
+        let version = Arc::new(version_of(layout, buckets, snapshot.id));
+        Ok(Prepared { snapshot: PreparedSnapshot { id: snapshot.id, json: snapshot.to_json() }, version })
+    }
+
+    /// Writes the deletion vectors of every bucket where they changed, and the index manifest if any did. A bucket's
+    /// vectors are one file, since some writers keep only the last of several.
+    async fn write_vectors(&mut self, layout: &Layout, buckets: &mut [Bucket]) -> Result<()> {
+        let mut changed = false;
+        for bucket in buckets.iter_mut().filter(|bucket| bucket.vectors_changed) {
+            let vectors: Vec<_> = bucket
+                .files
+                .iter()
+                .filter(|file| !file.deleted.is_empty())
+                .map(|file| (file.meta.file_name.clone(), file.deleted.as_ref()))
+                .collect();
+            if vectors.is_empty() {
+                changed |= self.index.remove(&bucket.number).is_some();
+            } else {
+                let (bytes, metas) = deletion_vector::encode_index_file(&vectors)?;
+                let (name, size) = (layout.names.index_file(), bytes.len());
+                layout.put(&layout.paths.index(&name), bytes).await?;
+                self.index
+                    .insert(bucket.number, IndexManifestEntry::deletion_vectors(bucket.number, name, size, metas));
+                changed = true;
+            }
+            bucket.vectors_changed = false;
+        }
+        if changed {
+            let entries: Vec<_> = self.index.values().cloned().collect();
+            self.index_manifest = None;
+            if !entries.is_empty() {
+                let name = layout.names.index_manifest();
+                layout.put(&layout.paths.manifest(&name), encode_index_manifest(&entries)).await?;
+                self.index_manifest = Some(name);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The state of the buckets for readers.
+fn version_of(layout: &Layout, buckets: &[Bucket], snapshot_id: u64) -> TableVersion {
+    let mut files = Vec::new();
+    for bucket in buckets {
+        files.extend(bucket.files.iter().map(|file| LiveFile {
+            meta: Arc::clone(&file.meta),
+            bucket: bucket.number,
+            path: file.path.clone(),
+            deleted: (!file.deleted.is_empty()).then(|| Arc::clone(&file.deleted)),
+        }));
+    }
+    TableVersion::assemble(
+        layout.paths.root().clone(),
+        &layout.schema,
+        &layout.schemas,
+        snapshot_id,
+        layout.options.buckets,
+        files,
+    )
+}
+
+/// The entries that lead from one set of files to another: removals first, as a merge's output may lie where its
+/// inputs were.
+fn difference(from: &FileSet, to: &FileSet, total_buckets: u32) -> Vec<ManifestEntry> {
+    let entry = |kind, bucket: u32, meta: &DataFileMeta| ManifestEntry::new(kind, bucket, total_buckets, meta.clone());
+    let removed = from.iter().filter(|(file, _)| !to.contains_key(*file));
+    let added = to.iter().filter(|(file, _)| !from.contains_key(*file));
+    removed
+        .map(|((bucket, _), meta)| entry(FileKind::Delete, *bucket, meta))
+        .chain(added.map(|((bucket, _), meta)| entry(FileKind::Add, *bucket, meta)))
+        .collect()
+}
+
+async fn write_manifests(layout: &Layout, entries: &[ManifestEntry]) -> Result<Vec<ManifestFileMeta>> {
+    let mut metas = Vec::new();
+    for entries in entries.chunks(MANIFEST_ENTRIES) {
+        let bytes = encode_manifest(entries);
+        let (name, size) = (layout.names.manifest(), bytes.len());
+        layout.put(&layout.paths.manifest(&name), bytes).await?;
+        metas.push(ManifestFileMeta::of(name, size, layout.schema.id, entries));
+    }
+    Ok(metas)
+}
+
+async fn write_list(layout: &Layout, manifests: &[ManifestFileMeta]) -> Result<(String, i64)> {
+    let bytes = encode_manifest_list(manifests);
+    let (name, size) = (layout.names.manifest_list(), bytes.len() as i64);
+    layout.put(&layout.paths.manifest(&name), bytes).await?;
+    Ok((name, size))
+}
+
+/// Reads the snapshot file numbered `id` of a table.
+pub(crate) async fn read_snapshot(store: &StoreRef, layout: &Layout, id: u64) -> Result<Snapshot> {
+    let path = layout.paths.snapshot(id);
+    Snapshot::from_json(path.as_ref(), &get(store, &path).await?)
+}

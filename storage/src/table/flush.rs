@@ -1,0 +1,151 @@
+//! Rows that were applied, and their way into the buckets.
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::compute::concat_batches;
+use futures::{StreamExt, TryStreamExt, stream};
+use tokio::runtime::Handle;
+use tokio::task::spawn_blocking;
+
+use super::RowKind;
+use super::bucket::{Bucket, FlushInput};
+use super::layout::Layout;
+use super::merge::Pending;
+use super::writer::parallelism;
+use crate::error::{Error, Result};
+use crate::paimon::bucket::buckets_of;
+
+/// Neighbouring batches are put together up to this many rows.
+const BATCH_ROWS: usize = 32 * 1024;
+/// More rows than this are never held.
+const MAX_ROWS: usize = u32::MAX as usize / 2;
+
+/// Rows that were applied and not flushed.
+#[derive(Debug, Default)]
+pub(crate) struct Buffer {
+    batches: Vec<RecordBatch>,
+    kinds: Vec<RowKind>,
+    bytes: usize,
+}
+
+impl Buffer {
+    pub(crate) fn push(&mut self, batch: RecordBatch, kinds: Vec<RowKind>) -> Result<()> {
+        if batch.num_rows() == 0 {
+            return Ok(());
+        }
+        if self.kinds.len() + kinds.len() > MAX_ROWS {
+            return Err(Error::invalid("too many rows were applied without a flush"));
+        }
+        self.bytes += batch.get_array_memory_size() + kinds.len();
+        self.batches.push(batch);
+        self.kinds.extend(kinds);
+        Ok(())
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.batches.is_empty()
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+/// Puts the buffered rows into the buckets, several buckets at a time.
+pub(crate) async fn flush(layout: &Arc<Layout>, buffer: Buffer, buckets: Vec<Bucket>) -> Result<Vec<Bucket>> {
+    let shared = Arc::clone(layout);
+    let inputs = blocking(move || split(&shared, buffer)).await?;
+    let runtime = Handle::current();
+    let work = buckets.into_iter().zip(inputs).map(|(mut bucket, input)| {
+        let (layout, runtime) = (Arc::clone(layout), runtime.clone());
+        async move {
+            if input.rows.is_empty() {
+                return Ok(bucket);
+            }
+            blocking(move || {
+                runtime.block_on(bucket.flush(&layout, input))?;
+                Ok(bucket)
+            })
+            .await
+        }
+    });
+    stream::iter(work).buffered(parallelism()).try_collect().await
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    spawn_blocking(work).await.map_err(|error| Error::Invalid(format!("a flush broke off: {error}")))?
+}
+
+/// The buffered rows by bucket.
+fn split(layout: &Layout, buffer: Buffer) -> Result<Vec<FlushInput>> {
+    let Buffer { batches, kinds, .. } = buffer;
+    let rows = kinds.len();
+    let mut arrivals = Vec::new();
+    if kinds.contains(&RowKind::InsertAbsent) {
+        arrivals.reserve_exact(rows);
+        for (number, batch) in (0_u32..).zip(&batches) {
+            arrivals.resize(arrivals.len() + batch.num_rows(), number);
+        }
+    }
+    let batches = together(batches)?;
+    let mut starts = Vec::with_capacity(batches.len());
+    let mut keys = layout.codec.empty();
+    let count = layout.options.buckets;
+    let mut by_bucket: Vec<Vec<u32>> = vec![Vec::new(); count as usize];
+    let mut start = 0_u32;
+    for batch in &batches {
+        starts.push(start);
+        let columns = layout.key_arrays(batch);
+        keys.extend(&layout.codec.encode(&columns)?)?;
+        let end = start + batch.num_rows() as u32;
+        if let [only] = by_bucket.as_mut_slice() {
+            only.extend(start..end);
+        } else {
+            let buckets = buckets_of(&layout.key_types, &columns, count)?;
+            for (row, bucket) in (start..end).zip(buckets) {
+                by_bucket[bucket as usize].push(row);
+            }
+        }
+        start = end;
+    }
+    let pending = Arc::new(Pending { batches, starts });
+    let (keys, kinds, arrivals) = (Arc::new(keys), Arc::new(kinds), Arc::new(arrivals));
+    let input = |rows| FlushInput {
+        pending: Arc::clone(&pending),
+        keys: Arc::clone(&keys),
+        kinds: Arc::clone(&kinds),
+        arrivals: Arc::clone(&arrivals),
+        rows,
+    };
+    Ok(by_bucket.into_iter().map(input).collect())
+}
+
+/// Many small batches as fewer large ones; every row gathered costs a look at its batch.
+fn together(batches: Vec<RecordBatch>) -> Result<Vec<RecordBatch>> {
+    let mut out = Vec::new();
+    let mut small: Vec<RecordBatch> = Vec::new();
+    let mut rows = 0;
+    let close = |small: &mut Vec<RecordBatch>, out: &mut Vec<RecordBatch>| {
+        match small.as_slice() {
+            [] => {}
+            [one] => out.push(one.clone()),
+            several => out.push(
+                concat_batches(&several[0].schema(), several)
+                    .map_err(|error| Error::invalid(format!("rows cannot be put together: {error}")))?,
+            ),
+        }
+        small.clear();
+        Ok::<_, Error>(())
+    };
+    for batch in batches {
+        if rows + batch.num_rows() > BATCH_ROWS {
+            close(&mut small, &mut out)?;
+            rows = 0;
+        }
+        rows += batch.num_rows();
+        small.push(batch);
+    }
+    close(&mut small, &mut out)?;
+    Ok(out)
+}

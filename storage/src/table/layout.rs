@@ -1,0 +1,83 @@
+//! What all files of a table share at one time: where they lie and the schema rows are written with.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, RecordBatch};
+use arrow::datatypes::SchemaRef;
+use bytes::Bytes;
+use object_store::path::Path;
+
+use super::keys::{KeyCodec, Keys};
+use super::names::Names;
+use super::{TableOptions, WriterContext};
+use crate::error::Result;
+use crate::paimon::{DataType, TablePaths, TableSchema};
+use crate::store::{self, StoreRef};
+
+/// Shared by the flushes and merges of one table; replaced when its schema changes.
+#[derive(Debug, Clone)]
+pub(crate) struct Layout {
+    pub(crate) ctx: WriterContext,
+    pub(crate) paths: TablePaths,
+    pub(crate) names: Arc<Names>,
+    pub(crate) options: TableOptions,
+    /// The newest schema.
+    pub(crate) schema: Arc<TableSchema>,
+    pub(crate) arrow_schema: SchemaRef,
+    /// Every schema that a live file was written with.
+    pub(crate) schemas: Arc<BTreeMap<u64, Arc<TableSchema>>>,
+    pub(crate) codec: Arc<KeyCodec>,
+    /// Columns of the key, in key order.
+    pub(crate) key_columns: Vec<usize>,
+    pub(crate) key_types: Vec<DataType>,
+}
+
+impl Layout {
+    pub(crate) fn new(
+        ctx: WriterContext,
+        path: Path,
+        names: Arc<Names>,
+        options: TableOptions,
+        schema: Arc<TableSchema>,
+        schemas: Arc<BTreeMap<u64, Arc<TableSchema>>>,
+    ) -> Result<Self> {
+        let key_types = schema.key_types();
+        let codec = Arc::new(KeyCodec::new(key_types.iter().map(DataType::arrow).collect())?);
+        Ok(Self {
+            ctx,
+            paths: TablePaths::new(path),
+            names,
+            options,
+            arrow_schema: schema.arrow_schema(),
+            schemas,
+            codec,
+            key_columns: schema.key_indices(),
+            key_types,
+            schema,
+        })
+    }
+
+    pub(crate) fn store(&self) -> &StoreRef {
+        &self.ctx.store
+    }
+
+    /// The key columns of rows of the newest schema.
+    pub(crate) fn key_arrays(&self, batch: &RecordBatch) -> Vec<ArrayRef> {
+        self.key_columns.iter().map(|column| batch.column(*column).clone()).collect()
+    }
+
+    pub(crate) fn keys(&self, batch: &RecordBatch) -> Result<Keys> {
+        self.codec.encode(&self.key_arrays(batch))
+    }
+
+    /// Writes a new object. Names are never used twice, so there is nothing to overwrite.
+    pub(crate) async fn put(&self, path: &Path, bytes: Vec<u8>) -> Result<()> {
+        store::write(&**self.store(), path, Bytes::from(bytes)).await
+    }
+}
+
+/// Reads a whole object.
+pub(crate) async fn get(store: &StoreRef, path: &Path) -> Result<Bytes> {
+    store::read(&**store, path).await
+}

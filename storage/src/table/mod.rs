@@ -1,0 +1,93 @@
+//! One mirrored table: its writer, and the versions its readers see.
+//!
+//! Rows come in as Arrow batches with one [`RowKind`] each. A flush turns them into sorted runs of Parquet files plus
+//! deletion vectors for the rows they replace, so that readers never merge. Nothing refers to what a flush wrote until
+//! [`TableWriter::prepare`] describes it in a snapshot, and nothing counts until a checkpoint holds that snapshot.
+//!
+//! In reading order:
+//!
+//! * `keys`: keys in a form that compares fast, and the sorted keys of one data file.
+//! * `resolve`: several operations on one key become one outcome.
+//! * `levels`: where a run goes and which runs are merged, as a pure function over sizes and key ranges.
+//! * `run`: sorted rows become data files; `read`: data files become rows of the newest schema.
+//! * `merge`: several sorted inputs become one; `bucket`: the files of one bucket and a flush into it.
+//! * `flush`: buffered rows go to their buckets; `compaction`: merges that run beside the writer.
+//! * `commit`: the difference to the last snapshot as manifests, index files and a snapshot.
+//! * `version`: what readers get; `writer`: all of it together.
+
+mod bucket;
+mod commit;
+mod compaction;
+mod flush;
+mod keys;
+mod layout;
+mod levels;
+mod merge;
+mod names;
+mod read;
+mod resolve;
+mod run;
+mod version;
+mod writer;
+
+use std::sync::Arc;
+
+pub use version::{LiveFile, TableVersion};
+pub use writer::TableWriter;
+
+use crate::checkpoint::PreparedSnapshot;
+use crate::clock::Clock;
+use crate::store::StoreRef;
+
+/// What one row of a batch does to the row with the same key.
+#[repr(u8)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RowKind {
+    /// The row replaces whatever the key had.
+    Upsert,
+    /// The key's row goes away. Only the key columns of the row given are looked at.
+    Delete,
+    /// A row that a snapshot page read: ignored if the key is in the table, or was deleted since loading began.
+    InsertAbsent,
+}
+
+/// What a writer needs from around it.
+#[derive(Debug, Clone)]
+pub struct WriterContext {
+    /// Where the table's objects lie.
+    pub store: StoreRef,
+    /// The time of day.
+    pub clock: Arc<dyn Clock>,
+    /// Paimon's name for this writer; stable over restarts, never shared by two writers.
+    pub commit_user: String,
+}
+
+/// How a table is laid out and how eagerly its files are merged.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TableOptions {
+    /// Number of hash buckets, at least 1. Fixed when the table is created; an opened table keeps its own.
+    pub buckets: u32,
+    /// Rows after which a data file ends.
+    pub rows_per_file: usize,
+    /// A merge of at most this many rows is done within the flush that makes it due; larger ones run beside it.
+    pub inline_merge_rows: u64,
+    /// The share of dead rows from which a file is rewritten.
+    pub dead_share: f64,
+    /// Whether merges run at all.
+    pub compaction: bool,
+}
+
+impl Default for TableOptions {
+    fn default() -> Self {
+        Self { buckets: 1, rows_per_file: 2_000_000, inline_merge_rows: 300_000, dead_share: 0.2, compaction: true }
+    }
+}
+
+/// A snapshot whose objects are all written except the snapshot file itself, and the version readers see at it.
+#[derive(Debug, Clone)]
+pub struct Prepared {
+    /// The exact bytes of the next snapshot file.
+    pub snapshot: PreparedSnapshot,
+    /// The same state for readers.
+    pub version: Arc<TableVersion>,
+}

@@ -1,0 +1,157 @@
+//! Data files become rows of the newest schema.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
+use arrow::compute::{CastOptions, cast_with_options};
+use arrow::datatypes::{DataType, SchemaRef};
+use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt};
+use object_store::path::Path;
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::async_reader::{ParquetObjectReader, ParquetRecordBatchStreamBuilder};
+use parquet::errors::ParquetError;
+
+use super::keys::Keys;
+use super::layout::Layout;
+use crate::error::{Error, Result};
+use crate::paimon::{DataFileMeta, TableSchema};
+
+/// Rows decoded at a time.
+pub(crate) const BATCH_ROWS: usize = 8192;
+
+/// How the columns of one file become those of the newest schema. A column is known by its field id; its name may have
+/// changed.
+#[derive(Debug)]
+struct Mapping {
+    /// Names in the file of the columns to read.
+    names: Vec<String>,
+    /// For each column of the newest schema its index among `names`, if the file has it.
+    sources: Vec<Option<usize>>,
+    schema: SchemaRef,
+}
+
+impl Mapping {
+    fn new(file: &TableSchema, newest: &TableSchema, schema: SchemaRef) -> Self {
+        let mut names = Vec::new();
+        let mut sources = Vec::new();
+        for field in &newest.fields {
+            let old = file.fields.iter().find(|old| old.id == field.id);
+            sources.push(old.map(|old| {
+                names.push(old.name.clone());
+                names.len() - 1
+            }));
+        }
+        Self { names, sources, schema }
+    }
+
+    fn apply(&self, object: &str, batch: &RecordBatch) -> Result<RecordBatch> {
+        let rows = batch.num_rows();
+        let columns = self.sources.iter().zip(self.schema.fields()).map(|(source, field)| match source {
+            None => Ok(new_null_array(field.data_type(), rows)),
+            Some(source) => {
+                let name = &self.names[*source];
+                let column = batch
+                    .column_by_name(name)
+                    .ok_or_else(|| Error::corrupt(object, format!("it has no column {name:?}")))?;
+                widen(object, column, field.data_type())
+            }
+        });
+        let columns = columns.collect::<Result<Vec<_>>>()?;
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options)
+            .map_err(|error| Error::corrupt(object, format!("its rows do not fit the table: {error}")))
+    }
+}
+
+/// The values of `column` in a type that can hold them all.
+fn widen(object: &str, column: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
+    if column.data_type() == to {
+        return Ok(Arc::clone(column));
+    }
+    let options = CastOptions { safe: false, ..CastOptions::default() };
+    cast_with_options(column, to, &options)
+        .map_err(|error| Error::corrupt(object, format!("a column cannot be read as {to}: {error}")))
+}
+
+fn read_error(object: &str, error: ParquetError) -> Error {
+    match error {
+        ParquetError::External(source) => match source.downcast::<object_store::Error>() {
+            Ok(error) => Error::from_store(object, "read", *error),
+            Err(source) => {
+                Error::from_store(object, "read", object_store::Error::Generic { store: "data file", source })
+            }
+        },
+        error => Error::corrupt(object, error.to_string()),
+    }
+}
+
+/// Opens a data file and reads the columns called `names`.
+async fn columns(
+    layout: &Layout,
+    path: &Path,
+    meta: &DataFileMeta,
+    names: &[String],
+) -> Result<BoxStream<'static, Result<RecordBatch>>> {
+    let object = path.to_string();
+    let size = u64::try_from(meta.file_size).map_err(|_| Error::corrupt(&object, "its size is negative"))?;
+    let reader = ParquetObjectReader::new(Arc::clone(layout.store()), path.clone()).with_file_size(size);
+    let builder = ParquetRecordBatchStreamBuilder::new(reader).await.map_err(|error| read_error(&object, error))?;
+    let rows = builder.metadata().file_metadata().num_rows();
+    if rows != meta.row_count {
+        return Err(Error::corrupt(&object, format!("it has {rows} rows and the manifest says {}", meta.row_count)));
+    }
+    let mask = ProjectionMask::columns(builder.parquet_schema(), names.iter().map(String::as_str));
+    let stream = builder
+        .with_projection(mask)
+        .with_batch_size(BATCH_ROWS)
+        .build()
+        .map_err(|error| read_error(&object, error))?;
+    Ok(stream.map_err(move |error| read_error(&object, error)).boxed())
+}
+
+fn file_schema<'a>(layout: &'a Layout, path: &Path, meta: &DataFileMeta) -> Result<&'a Arc<TableSchema>> {
+    let id = u64::try_from(meta.schema_id).ok();
+    id.and_then(|id| layout.schemas.get(&id))
+        .ok_or_else(|| Error::corrupt(path.as_ref(), format!("its schema {} does not exist", meta.schema_id)))
+}
+
+/// All rows of a data file, in its order, deleted ones included, as batches of the newest schema.
+pub(crate) async fn rows(
+    layout: &Layout,
+    path: &Path,
+    meta: &DataFileMeta,
+) -> Result<BoxStream<'static, Result<RecordBatch>>> {
+    let schema = file_schema(layout, path, meta)?;
+    let mapping = Mapping::new(schema, &layout.schema, Arc::clone(&layout.arrow_schema));
+    let stream = columns(layout, path, meta, &mapping.names).await?;
+    let object = path.to_string();
+    Ok(stream.map(move |batch| mapping.apply(&object, &batch?)).boxed())
+}
+
+/// The keys of a data file. They must ascend: the key index and every merge rely on it.
+pub(crate) async fn keys(layout: &Layout, path: &Path, meta: &DataFileMeta) -> Result<Keys> {
+    let object = path.as_ref();
+    let schema = file_schema(layout, path, meta)?;
+    let names = &schema.primary_keys;
+    let mut stream = columns(layout, path, meta, names).await?;
+    let mut keys = layout.codec.empty();
+    while let Some(batch) = stream.try_next().await? {
+        let arrays = names.iter().zip(layout.codec.types()).map(|(name, data_type)| {
+            let column = batch.column_by_name(name);
+            widen(
+                object,
+                column.ok_or_else(|| Error::corrupt(object, format!("it has no column {name:?}")))?,
+                data_type,
+            )
+        });
+        let arrays = arrays.collect::<Result<Vec<_>>>()?;
+        let more = layout.codec.encode(&arrays).map_err(|error| Error::corrupt(object, error.to_string()))?;
+        keys.extend(&more)?;
+    }
+    if keys.len() as i64 != meta.row_count || !keys.ascends() {
+        return Err(Error::corrupt(object, "its rows are not sorted by key, or not as many as the manifest says"));
+    }
+    keys.shrink();
+    Ok(keys)
+}

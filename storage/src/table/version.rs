@@ -1,0 +1,216 @@
+//! One version of a table, as readers see it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures::{StreamExt, TryStreamExt, stream};
+use object_store::path::Path;
+use roaring::RoaringBitmap;
+
+use super::layout::get;
+use crate::error::{Error, Result};
+use crate::paimon::deletion_vector::decode_index_file;
+use crate::paimon::manifest::{DELETION_VECTORS, decode_index_manifest, decode_manifest, decode_manifest_list};
+use crate::paimon::{
+    DataFileMeta, FileKind, IndexManifestEntry, ManifestEntry, ManifestFileMeta, Snapshot, TablePaths, TableSchema,
+};
+use crate::store::StoreRef;
+
+/// Objects read at one time.
+const PARALLEL_READS: usize = 8;
+
+/// Live files by bucket and name.
+pub(crate) type Files = BTreeMap<(u32, String), Arc<DataFileMeta>>;
+
+/// One data file of a version.
+#[derive(Debug, Clone)]
+pub struct LiveFile {
+    /// What the manifest says about the file.
+    pub meta: Arc<DataFileMeta>,
+    /// The bucket whose keys it holds.
+    pub bucket: u32,
+    /// Where it lies in the store.
+    pub path: Path,
+    /// Positions of its rows that are gone; none if all rows are live.
+    pub deleted: Option<Arc<RoaringBitmap>>,
+}
+
+impl LiveFile {
+    /// The number of live rows.
+    pub fn row_count(&self) -> u64 {
+        let dead = self.deleted.as_ref().map_or(0, |deleted| deleted.len());
+        u64::try_from(self.meta.row_count).unwrap_or(0).saturating_sub(dead)
+    }
+}
+
+/// The files and deletion vectors of one snapshot. Each key has exactly one live row.
+#[derive(Debug, Clone)]
+pub struct TableVersion {
+    /// The table's directory.
+    pub path: Path,
+    /// The newest schema.
+    pub schema: Arc<TableSchema>,
+    /// The newest schema and every one that a file was written with, by id.
+    pub schemas: Arc<BTreeMap<u64, Arc<TableSchema>>>,
+    /// The snapshot's number.
+    pub snapshot_id: u64,
+    /// Number of hash buckets.
+    pub buckets: u32,
+    /// The live files, ordered by bucket, then level, then smallest key's bytes, and then name.
+    pub files: Vec<LiveFile>,
+}
+
+impl TableVersion {
+    /// The exact number of live rows.
+    pub fn row_count(&self) -> u64 {
+        self.files.iter().map(LiveFile::row_count).sum()
+    }
+
+    /// Reads the version that a snapshot describes. `snapshot_json` is the snapshot file's text, published or not.
+    pub async fn load(store: &StoreRef, path: &Path, snapshot_json: &str) -> Result<Self> {
+        let paths = TablePaths::new(path.clone());
+        let snapshot = Snapshot::from_json(path.as_ref(), snapshot_json.as_bytes())?;
+        let schema = read_schema(store, &paths, snapshot.schema_id).await?;
+        let base = manifest_list(store, &paths, &snapshot.base_manifest_list).await?;
+        let delta = manifest_list(store, &paths, &snapshot.delta_manifest_list).await?;
+        let mut live = live_entries(store, &paths, &base).await?;
+        apply_manifests(store, &paths, &delta, &mut live).await?;
+        let index = match &snapshot.index_manifest {
+            Some(name) => index_manifest(store, &paths, name).await?,
+            None => Vec::new(),
+        };
+        let mut deleted = vectors(store, &paths, index.iter()).await?;
+        let schemas = read_schemas(store, &paths, &schema, live.values()).await?;
+        let buckets = schema.buckets()?;
+        let files = live.into_iter().map(|((bucket, name), meta)| LiveFile {
+            path: paths.data_file(bucket, &name),
+            deleted: deleted.remove(&name).map(Arc::new),
+            meta,
+            bucket,
+        });
+        let files = files.collect();
+        Ok(Self::assemble(path.clone(), &schema, &Arc::new(schemas), snapshot.id, buckets, files))
+    }
+
+    /// A version of these files, put in order.
+    pub(crate) fn assemble(
+        path: Path,
+        schema: &Arc<TableSchema>,
+        schemas: &Arc<BTreeMap<u64, Arc<TableSchema>>>,
+        snapshot_id: u64,
+        buckets: u32,
+        mut files: Vec<LiveFile>,
+    ) -> Self {
+        files.sort_by(|a, b| {
+            let key = |file: &LiveFile| (file.bucket, file.meta.level);
+            key(a)
+                .cmp(&key(b))
+                .then_with(|| a.meta.min_key.cmp(&b.meta.min_key))
+                .then_with(|| a.meta.file_name.cmp(&b.meta.file_name))
+        });
+        Self { path, schema: Arc::clone(schema), schemas: Arc::clone(schemas), snapshot_id, buckets, files }
+    }
+}
+
+pub(crate) async fn read_schema(store: &StoreRef, paths: &TablePaths, id: u64) -> Result<Arc<TableSchema>> {
+    let path = paths.schema(id);
+    Ok(Arc::new(TableSchema::from_json(path.as_ref(), &get(store, &path).await?)?))
+}
+
+/// The newest schema and those of `files`.
+pub(crate) async fn read_schemas<'a>(
+    store: &StoreRef,
+    paths: &TablePaths,
+    newest: &Arc<TableSchema>,
+    files: impl Iterator<Item = &'a Arc<DataFileMeta>>,
+) -> Result<BTreeMap<u64, Arc<TableSchema>>> {
+    let mut schemas = BTreeMap::from([(newest.id, Arc::clone(newest))]);
+    for meta in files {
+        let id = u64::try_from(meta.schema_id)
+            .map_err(|_| Error::corrupt(paths.root().as_ref(), format!("file {} has no schema", meta.file_name)))?;
+        if !schemas.contains_key(&id) {
+            schemas.insert(id, read_schema(store, paths, id).await?);
+        }
+    }
+    Ok(schemas)
+}
+
+pub(crate) async fn manifest_list(store: &StoreRef, paths: &TablePaths, name: &str) -> Result<Vec<ManifestFileMeta>> {
+    let path = paths.manifest(name);
+    decode_manifest_list(path.as_ref(), &get(store, &path).await?)
+}
+
+pub(crate) async fn index_manifest(
+    store: &StoreRef,
+    paths: &TablePaths,
+    name: &str,
+) -> Result<Vec<IndexManifestEntry>> {
+    let path = paths.manifest(name);
+    let entries = decode_index_manifest(path.as_ref(), &get(store, &path).await?)?;
+    Ok(entries.into_iter().filter(|entry| entry.index_type == DELETION_VECTORS).collect())
+}
+
+/// The files that `manifests` leave live.
+pub(crate) async fn live_entries(
+    store: &StoreRef,
+    paths: &TablePaths,
+    manifests: &[ManifestFileMeta],
+) -> Result<Files> {
+    let mut live = Files::new();
+    apply_manifests(store, paths, manifests, &mut live).await?;
+    Ok(live)
+}
+
+/// Applies the entries of `manifests` in order.
+pub(crate) async fn apply_manifests(
+    store: &StoreRef,
+    paths: &TablePaths,
+    manifests: &[ManifestFileMeta],
+    live: &mut Files,
+) -> Result<()> {
+    let read = manifests.iter().map(|manifest| {
+        let path = paths.manifest(&manifest.file_name);
+        async move {
+            let entries = decode_manifest(path.as_ref(), &get(store, &path).await?)?;
+            Ok::<_, Error>((path, entries))
+        }
+    });
+    let mut read = stream::iter(read).buffered(PARALLEL_READS);
+    while let Some((path, entries)) = read.try_next().await? {
+        for ManifestEntry { kind, bucket, file, .. } in entries {
+            let bucket = u32::try_from(bucket)
+                .map_err(|_| Error::corrupt(path.as_ref(), format!("it has a bucket {bucket}")))?;
+            let key = (bucket, file.file_name.clone());
+            match kind {
+                FileKind::Add => {
+                    live.insert(key, Arc::new(file));
+                }
+                FileKind::Delete => {
+                    if live.remove(&key).is_none() {
+                        let what = format!("it removes file {}, which is not live", file.file_name);
+                        return Err(Error::corrupt(path.as_ref(), what));
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Every deletion vector, by data file.
+pub(crate) async fn vectors<'a>(
+    store: &StoreRef,
+    paths: &TablePaths,
+    index: impl Iterator<Item = &'a IndexManifestEntry>,
+) -> Result<BTreeMap<String, RoaringBitmap>> {
+    let read = index.filter(|entry| entry.row_count > 0).map(|entry| {
+        let path = paths.index(&entry.file_name);
+        async move { decode_index_file(path.as_ref(), &get(store, &path).await?, entry.vectors()) }
+    });
+    let mut all = BTreeMap::new();
+    let mut read = stream::iter(read.collect::<Vec<_>>()).buffered(PARALLEL_READS);
+    while let Some(vectors) = read.try_next().await? {
+        all.extend(vectors);
+    }
+    Ok(all)
+}

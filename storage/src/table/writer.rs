@@ -1,0 +1,388 @@
+//! The writer of one table.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::thread::available_parallelism;
+
+use arrow::array::RecordBatch;
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt, stream};
+use object_store::ObjectStore;
+use object_store::path::Path;
+use tokio::runtime::Handle;
+use tokio::task::spawn_blocking;
+
+use super::bucket::{Bucket, Tombstones};
+use super::commit::{History, read_snapshot};
+use super::compaction::{self, Job};
+use super::flush::{Buffer, flush};
+use super::keys::Keys;
+use super::layout::Layout;
+use super::levels::LEVELS;
+use super::names::Names;
+use super::run::DataFile;
+use super::{Prepared, RowKind, TableOptions, WriterContext, read, version};
+use crate::error::{Error, Result};
+use crate::paimon::{DataFileMeta, Snapshot, TablePaths, TableSchema};
+use crate::store::{CreateOutcome, StoreRef, create_if_absent};
+
+/// Snapshots prepared before a merge is tried again after one failed.
+const PAUSE_AFTER_FAILURE: u32 = 32;
+
+/// The only writer of one table. After any error it must be dropped and opened again at the last checkpoint's
+/// snapshot: its memory may be ahead of what was written.
+#[derive(Debug)]
+pub struct TableWriter {
+    layout: Arc<Layout>,
+    buckets: Vec<Bucket>,
+    buffer: Buffer,
+    history: History,
+    loading: bool,
+    job: Option<Job>,
+    /// Snapshots to be prepared before the next merge may begin.
+    pause: u32,
+    /// Whether something was changed since the last prepared snapshot, other than in a bucket.
+    changed: bool,
+    /// Whether the last prepared snapshot is not known to be in a checkpoint.
+    uncommitted: bool,
+    failed: bool,
+}
+
+impl TableWriter {
+    /// Creates a table at `path` with the fields and keys of `schema`; its id, time and layout options are set here. If
+    /// the directory holds snapshots of an earlier table of this name, they are continued: the next snapshot takes the
+    /// next number and replaces their content.
+    pub async fn create(
+        ctx: WriterContext,
+        path: Path,
+        mut schema: TableSchema,
+        options: TableOptions,
+    ) -> Result<Self> {
+        if options.buckets == 0 {
+            return Err(Error::invalid("a table needs at least one bucket"));
+        }
+        let paths = TablePaths::new(path.clone());
+        for (name, value) in TableSchema::default_options(options.buckets, LEVELS) {
+            schema.options.insert(name, value);
+        }
+        schema.time_millis = ctx.clock.now_ms();
+        schema.id = largest_number(&ctx.store, &paths.schemas(), "schema-").await?.unwrap_or(0);
+        let schema = Arc::new(write_schema(&ctx.store, &paths, schema).await?);
+        let last = largest_number(&ctx.store, &paths.snapshots(), "snapshot-").await?;
+        let layout = new_layout(ctx, path, options, schema, None)?;
+        let history = match last {
+            Some(id) => {
+                let snapshot = read_snapshot(layout.store(), &layout, id).await?;
+                History::replacing(layout.store(), &layout, &snapshot).await?
+            }
+            None => History::default(),
+        };
+        let buckets = (0..layout.options.buckets).map(Bucket::new).collect();
+        Ok(Self::new(layout, buckets, history, true))
+    }
+
+    /// Opens a table at a snapshot, given as the text of the snapshot file; `published` says whether that file is, or
+    /// is about to be, in the table's directory. Reads the key columns of every live file.
+    pub async fn open(
+        ctx: WriterContext,
+        path: Path,
+        snapshot_json: &str,
+        published: bool,
+        mut options: TableOptions,
+    ) -> Result<Self> {
+        let paths = TablePaths::new(path.clone());
+        let snapshot = Snapshot::from_json(path.as_ref(), snapshot_json.as_bytes())?;
+        let schema = version::read_schema(&ctx.store, &paths, snapshot.schema_id).await?;
+        options.buckets = schema.buckets()?;
+        let mut layout = new_layout(ctx, path, options, schema, None)?;
+        let (history, files) = History::opened(layout.store(), &layout, &snapshot, published).await?;
+        let metas = files.iter().map(|(_, meta)| meta);
+        layout.schemas = Arc::new(version::read_schemas(layout.store(), &layout.paths, &layout.schema, metas).await?);
+        let mut deleted = version::vectors(layout.store(), &layout.paths, history.index()).await?;
+
+        let layout = Arc::new(layout);
+        let mut buckets: Vec<Bucket> = (0..layout.options.buckets).map(Bucket::new).collect();
+        let loaded = files.into_iter().map(|(bucket, meta)| load_keys(Arc::clone(&layout), bucket, meta));
+        let mut loaded = stream::iter(loaded).buffer_unordered(parallelism());
+        while let Some((bucket, meta, path, keys)) = loaded.try_next().await? {
+            let bucket = usize::try_from(bucket).ok().and_then(|bucket| buckets.get_mut(bucket));
+            let bucket = bucket.ok_or_else(|| Error::corrupt(path.as_ref(), "its bucket is none of the table's"))?;
+            bucket.next_sequence = bucket.next_sequence.max(meta.max_sequence_number + 1);
+            let deleted = deleted.remove(&meta.file_name).unwrap_or_default();
+            bucket.files.push(DataFile::new(Arc::unwrap_or_clone(meta), path, keys, deleted)?);
+        }
+        drop(loaded);
+        let mut writer = Self::new(Arc::unwrap_or_clone(layout), buckets, history, false);
+        writer.changed = false;
+        Ok(writer)
+    }
+
+    fn new(layout: Layout, buckets: Vec<Bucket>, history: History, changed: bool) -> Self {
+        Self {
+            layout: Arc::new(layout),
+            buckets,
+            buffer: Buffer::default(),
+            history,
+            loading: false,
+            job: None,
+            pause: 0,
+            changed,
+            uncommitted: false,
+            failed: false,
+        }
+    }
+
+    /// The schema that batches must have.
+    pub fn schema(&self) -> &Arc<TableSchema> {
+        &self.layout.schema
+    }
+
+    /// The number of live rows, those not flushed yet aside.
+    pub fn row_count(&self) -> u64 {
+        self.buckets.iter().map(Bucket::live).sum()
+    }
+
+    /// Takes rows, in log order, with one kind per row. The batch has the columns of the schema's Arrow schema. The
+    /// rows are only kept; nothing is written.
+    pub fn apply(&mut self, batch: RecordBatch, kinds: Vec<RowKind>) -> Result<()> {
+        self.check()?;
+        if batch.num_rows() != kinds.len() {
+            return Err(Error::invalid(format!("{} kinds were given for {} rows", kinds.len(), batch.num_rows())));
+        }
+        let batch = RecordBatch::try_new(Arc::clone(&self.layout.arrow_schema), batch.columns().to_vec())
+            .map_err(|error| Error::invalid(format!("rows do not fit the table: {error}")))?;
+        self.buffer.push(batch, kinds)
+    }
+
+    /// From now on the keys of deleted rows are remembered, so that a snapshot page does not bring them back.
+    pub fn begin_loading(&mut self) {
+        self.loading = true;
+        for bucket in &mut self.buckets {
+            bucket.tombstones.get_or_insert_with(Tombstones::new);
+        }
+    }
+
+    /// The snapshot pages have all been applied; the deleted keys are forgotten after the next flush.
+    pub fn end_loading(&mut self) {
+        self.loading = false;
+        self.forget_tombstones();
+    }
+
+    fn forget_tombstones(&mut self) {
+        if !self.loading && self.buffer.is_empty() {
+            self.buckets.iter_mut().for_each(|bucket| bucket.tombstones = None);
+        }
+    }
+
+    /// Memory held by rows that were applied and not flushed.
+    pub fn buffered_bytes(&self) -> usize {
+        self.buffer.bytes()
+    }
+
+    /// Memory held by the key index and the deletion vectors.
+    pub fn index_bytes(&self) -> usize {
+        self.buckets.iter().map(Bucket::index_bytes).sum()
+    }
+
+    /// Whether a prepared snapshot would differ from the last committed one.
+    pub fn is_dirty(&self) -> bool {
+        self.changed
+            || self.uncommitted
+            || !self.buffer.is_empty()
+            || self.buckets.iter().any(|bucket| bucket.changed)
+            || self.job.as_ref().is_some_and(Job::is_finished)
+    }
+
+    fn check(&self) -> Result<()> {
+        if self.failed {
+            return Err(Error::invalid("the table's writer failed earlier and has to be opened again"));
+        }
+        Ok(())
+    }
+
+    /// Writes the rows applied so far to data files, which nothing refers to yet, and frees their memory.
+    pub async fn flush(&mut self) -> Result<()> {
+        self.check()?;
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
+        self.failed = true;
+        self.install_finished().await?;
+        let buckets = std::mem::take(&mut self.buckets);
+        self.buckets = flush(&self.layout, std::mem::take(&mut self.buffer), buckets).await?;
+        self.forget_tombstones();
+        self.failed = false;
+        Ok(())
+    }
+
+    /// Flushes, then changes the schema: `schema` comes from [`TableSchema::evolve`] on the current one. Batches applied
+    /// from now on have the new columns. The key's columns may only be renamed.
+    pub async fn evolve(&mut self, schema: TableSchema) -> Result<()> {
+        self.flush().await?;
+        let key = |schema: &TableSchema| -> Vec<_> {
+            let fields = schema.key_indices().into_iter().map(|index| &schema.fields[index]);
+            fields.map(|field| (field.id, field.data_type.clone())).collect()
+        };
+        if key(&schema) != key(&self.layout.schema) {
+            return Err(Error::invalid("the primary key of a table cannot change; the table has to be created anew"));
+        }
+        if schema.buckets()? != self.layout.options.buckets {
+            return Err(Error::invalid("the number of buckets of a table cannot change"));
+        }
+        let schema = Arc::new(write_schema(self.layout.store(), &self.layout.paths, schema).await?);
+        let mut schemas = self.layout.schemas.as_ref().clone();
+        schemas.insert(schema.id, Arc::clone(&schema));
+        let old = self.layout.as_ref().clone();
+        let layout = Layout::new(old.ctx, old.paths.root().clone(), old.names, old.options, schema, Arc::new(schemas))?;
+        self.layout = Arc::new(layout);
+        self.changed = true;
+        Ok(())
+    }
+
+    /// Removes every row, including those not flushed yet. Deleted keys remembered for loading are forgotten.
+    pub async fn truncate(&mut self) -> Result<()> {
+        self.check()?;
+        self.job = None;
+        self.buffer = Buffer::default();
+        self.buckets.iter_mut().for_each(Bucket::clear);
+        self.forget_tombstones();
+        Ok(())
+    }
+
+    /// Flushes and writes everything the next snapshot refers to, but not the snapshot file. Its number is one above
+    /// the last published one, so while nothing is published each prepared snapshot takes the place of the one before.
+    pub async fn prepare(&mut self, commit_identifier: u64, properties: BTreeMap<String, String>) -> Result<Prepared> {
+        self.flush().await?;
+        self.failed = true;
+        self.install_finished().await?;
+        self.start_merge();
+        let prepared = self.history.prepare(&self.layout, &mut self.buckets, commit_identifier, properties).await?;
+        self.buckets.iter_mut().for_each(|bucket| bucket.changed = false);
+        self.changed = false;
+        self.uncommitted = true;
+        self.failed = false;
+        Ok(prepared)
+    }
+
+    /// A checkpoint that holds the last prepared snapshot is durable. `published` says whether its snapshot file is, or
+    /// will be, published.
+    pub fn committed(&mut self, published: bool) {
+        self.uncommitted = false;
+        if published {
+            self.history.published();
+        }
+    }
+
+    /// Flushes, then runs every merge that is due, and waits for it.
+    pub async fn compact(&mut self) -> Result<()> {
+        self.flush().await?;
+        self.failed = true;
+        self.pause = 0;
+        loop {
+            self.start_merge();
+            let Some(job) = self.job.take() else { break };
+            let (bucket, began) = (job.bucket, job.began.clone());
+            let output = job.output().await?;
+            self.buckets[bucket].install(&began, output)?;
+        }
+        self.failed = false;
+        Ok(())
+    }
+
+    /// Begins the next merge if none is running.
+    fn start_merge(&mut self) {
+        if self.job.is_some() || !self.layout.options.compaction {
+            return;
+        }
+        if self.pause > 0 {
+            self.pause -= 1;
+            return;
+        }
+        for (index, bucket) in self.buckets.iter_mut().enumerate() {
+            if let Some(plan) = compaction::plan(bucket, &self.layout, self.loading) {
+                self.job = Job::start(index, bucket, &plan, Arc::clone(&self.layout));
+                return;
+            }
+        }
+    }
+
+    /// Takes over the output of a merge that has ended.
+    async fn install_finished(&mut self) -> Result<()> {
+        let Some(job) = self.job.take_if(|job| job.is_finished()) else { return Ok(()) };
+        let (bucket, began) = (job.bucket, job.began.clone());
+        match job.output().await {
+            Ok(output) => self.buckets[bucket].install(&began, output),
+            Err(error) => {
+                let table = self.layout.paths.root();
+                tracing::warn!(%table, bucket, %error, "a merge failed; its files stay as they are for now");
+                self.buckets[bucket].abandon();
+                self.pause = PAUSE_AFTER_FAILURE;
+                Ok(())
+            }
+        }
+    }
+
+    /// The buckets, for checks of their invariants.
+    #[cfg(test)]
+    pub(super) fn buckets(&self) -> &[Bucket] {
+        &self.buckets
+    }
+}
+
+/// How many pieces of work run at one time.
+pub(crate) fn parallelism() -> usize {
+    available_parallelism().map_or(2, usize::from)
+}
+
+fn new_layout(
+    ctx: WriterContext,
+    path: Path,
+    options: TableOptions,
+    schema: Arc<TableSchema>,
+    schemas: Option<BTreeMap<u64, Arc<TableSchema>>>,
+) -> Result<Layout> {
+    let names = Arc::new(Names::new(&path, &ctx.commit_user, ctx.clock.now_ms()));
+    let schemas = schemas.unwrap_or_else(|| BTreeMap::from([(schema.id, Arc::clone(&schema))]));
+    Layout::new(ctx, path, names, options, schema, Arc::new(schemas))
+}
+
+async fn load_keys(
+    layout: Arc<Layout>,
+    bucket: u32,
+    meta: Arc<DataFileMeta>,
+) -> Result<(u32, Arc<DataFileMeta>, Path, Keys)> {
+    let runtime = Handle::current();
+    let path = layout.paths.data_file(bucket, &meta.file_name);
+    let work = move || {
+        let keys = runtime.block_on(read::keys(&layout, &path, &meta))?;
+        Ok((bucket, meta, path, keys))
+    };
+    spawn_blocking(work).await.map_err(|error| Error::Invalid(format!("reading keys broke off: {error}")))?
+}
+
+/// Writes `schema` under its id, or the next that is free. A schema that is there already with the same content, left
+/// by a writer that did not get as far as a checkpoint, is taken as it is.
+async fn write_schema(store: &StoreRef, paths: &TablePaths, mut schema: TableSchema) -> Result<TableSchema> {
+    loop {
+        let path = paths.schema(schema.id);
+        match create_if_absent(&**store, &path, Bytes::from(schema.to_json())).await? {
+            CreateOutcome::Created => return Ok(schema),
+            CreateOutcome::Exists => {
+                let found = version::read_schema(store, paths, schema.id).await?;
+                let same = TableSchema { time_millis: schema.time_millis, ..found.as_ref().clone() };
+                if same == schema {
+                    return Ok(Arc::unwrap_or_clone(found));
+                }
+                schema.id += 1;
+            }
+        }
+    }
+}
+
+/// The largest `n` of the objects called `<prefix><n>` in a directory.
+async fn largest_number(store: &StoreRef, directory: &Path, prefix: &str) -> Result<Option<u64>> {
+    let failed = |error| Error::from_store(directory.as_ref(), "listed", error);
+    let listing = store.list_with_delimiter(Some(directory)).await.map_err(failed)?;
+    let names = listing.objects.iter().filter_map(|object| object.location.filename());
+    Ok(names.filter_map(|name| name.strip_prefix(prefix)?.parse().ok()).max())
+}
