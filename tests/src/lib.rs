@@ -1,1 +1,15 @@
-//! Skeleton.
+//! What the end-to-end tests and the benchmarks share: real servers, a Tidegate process, writers, readers and comparisons.
+//!
+//! Read [`servers`] and [`gate`] for the processes under test, [`workload`] for what writes, [`canonical`] for how tables are compared, [`checkpoints`]
+//! for reading the store without the server.
+
+pub mod await_state;
+pub mod bank;
+pub mod canonical;
+pub mod checkpoints;
+pub mod gate;
+pub mod guard;
+pub mod pg;
+pub mod pypaimon;
+pub mod servers;
+pub mod workload;

@@ -1,0 +1,193 @@
+//! Tables change their shape while they are mirrored.
+
+use std::time::Duration;
+
+use mysql_async::prelude::Queryable;
+use tidegate_tests::{
+    canonical::assert_tables_equal,
+    gate::Gate,
+    pypaimon::assert_pypaimon_reads_the_same,
+    servers::{Kind, Server},
+};
+
+/// Each statement is followed by writes, so that rows of every shape are in the log; the mirror must follow in order.
+const CHANGES: &[&str] = &[
+    "ALTER TABLE ddl.t ADD COLUMN added INT",
+    "ALTER TABLE ddl.t ADD COLUMN first_one VARCHAR(20) FIRST, ADD COLUMN after_name BIGINT UNSIGNED AFTER name",
+    "ALTER TABLE ddl.t ADD COLUMN with_default INT NOT NULL DEFAULT 11",
+    "ALTER TABLE ddl.t ADD COLUMN text_default VARCHAR(20) DEFAULT 'it''s new'",
+    "ALTER TABLE ddl.t RENAME COLUMN name TO title",
+    "ALTER TABLE ddl.t CHANGE COLUMN note remark VARCHAR(100)",
+    "ALTER TABLE ddl.t MODIFY COLUMN small BIGINT",
+    "ALTER TABLE ddl.t MODIFY COLUMN title VARCHAR(300)",
+    "ALTER TABLE ddl.t MODIFY COLUMN amount DECIMAL(20,2)",
+    "ALTER TABLE ddl.t DROP COLUMN added",
+    "ALTER TABLE ddl.t ADD COLUMN added VARCHAR(10)",
+    "ALTER TABLE ddl.t ADD INDEX by_small (small)",
+    "ALTER TABLE ddl.t MODIFY COLUMN small BIGINT AFTER id",
+    "ALTER TABLE ddl.t COMMENT = 'a comment'",
+    "/* note */ ALTER TABLE `ddl` . `t` DROP COLUMN `after_name`, ADD COLUMN z DATETIME(3) NULL",
+];
+
+async fn tables_change_in_flight(kind: Kind, during_snapshot: bool) {
+    let server = Server::start(kind, &[]).await;
+    let mut conn = server.connect().await;
+    let rows = if during_snapshot { 3_000 } else { 300 };
+    for sql in [
+        "CREATE DATABASE ddl CHARACTER SET utf8mb4".to_owned(),
+        "CREATE TABLE ddl.t (id INT PRIMARY KEY, name VARCHAR(50), small INT, amount DECIMAL(10,2), note VARCHAR(100))".to_owned(),
+        "CREATE TABLE ddl.untouched (id INT PRIMARY KEY, v INT)".to_owned(),
+        "INSERT INTO ddl.untouched VALUES (1, 1)".to_owned(),
+    ] {
+        conn.query_drop(&sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
+    }
+    for first in (0..rows).step_by(100) {
+        let values = (first..first + 100).map(|id| format!("({id}, 'name {id}', {id}, {id}.25, 'note {id}')"));
+        let sql = format!("INSERT INTO ddl.t VALUES {}", values.collect::<Vec<_>>().join(","));
+        conn.query_drop(sql).await.expect("rows can be inserted");
+    }
+    let mut gate = Gate::start().await;
+    let slow = ", scan.incremental.snapshot.chunk.size = 200, scan.snapshot.fetch.size = 10";
+    gate.create_source("ddl", &server, "ddl.*", if during_snapshot { slow } else { "" }).await;
+    let pg = gate.connect().await;
+    if !during_snapshot {
+        pg.execute("WAIT FOR SOURCE ddl SNAPSHOT TIMEOUT '120 seconds'").await;
+    }
+    for (round, change) in CHANGES.iter().enumerate() {
+        let id = 10_000 + round * 10;
+        for sql in [
+            format!("INSERT INTO ddl.t (id) VALUES ({id}), ({})", id + 1),
+            format!("UPDATE ddl.t SET amount = {round} WHERE id BETWEEN {} AND {}", round * 3, round * 3 + 5),
+            format!("DELETE FROM ddl.t WHERE id = {}", 100 + round),
+            (*change).to_owned(),
+            format!("INSERT INTO ddl.t (id, amount) VALUES ({}, 1.5)", id + 2),
+            format!("UPDATE ddl.t SET id = {} WHERE id = {}", id + 3, id + 1),
+            format!("UPDATE ddl.t SET amount = {round} WHERE id = {id}"),
+            format!("UPDATE ddl.untouched SET v = {round}"),
+        ] {
+            conn.query_drop(&sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
+        }
+        if !during_snapshot && round % 4 == 0 {
+            gate.catch_up("ddl").await;
+            assert_tables_equal(&server, &pg, "ddl", &["t", "untouched"]).await;
+        }
+    }
+    pg.execute("WAIT FOR SOURCE ddl SNAPSHOT TIMEOUT '120 seconds'").await;
+    gate.catch_up("ddl").await;
+    assert_tables_equal(&server, &pg, "ddl", &["t", "untouched"]).await;
+    // The columns stand in MySQL's order, too.
+    let order: Vec<String> = conn
+        .query("SELECT column_name FROM information_schema.columns WHERE table_schema = 'ddl' AND table_name = 't' ORDER BY ordinal_position")
+        .await
+        .expect("the columns can be listed");
+    let mirrored = pg
+        .rows("SELECT column_name FROM information_schema.columns WHERE table_schema = 'ddl' AND table_name = 't' ORDER BY ordinal_position")
+        .await;
+    let mirrored: Vec<String> = mirrored.into_iter().filter_map(|row| row.into_iter().next().flatten()).collect();
+    assert_eq!(mirrored, order);
+    assert_pypaimon_reads_the_same(&gate, &server, "ddl", &["t", "untouched"]).await;
+    gate.kill();
+    gate.resume().await;
+    assert_tables_equal(&server, &gate.connect().await, "ddl", &["t", "untouched"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tables_change_in_flight_on_mariadb() {
+    tables_change_in_flight(Kind::MariaDb, false).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tables_change_in_flight_on_mysql() {
+    tables_change_in_flight(Kind::Mysql, false).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tables_change_while_they_are_read() {
+    for kind in Kind::all() {
+        tables_change_in_flight(kind, true).await;
+    }
+}
+
+/// DDL that was executed while nobody was looking is applied at its place.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn changes_made_while_tidegate_is_down_are_applied() {
+    for kind in Kind::all() {
+        let server = Server::start(kind, &[]).await;
+        server
+            .execute(&["CREATE DATABASE ddl", "CREATE TABLE ddl.t (id INT PRIMARY KEY, a INT)", "INSERT INTO ddl.t VALUES (1, 1), (2, 2)"])
+            .await;
+        let mut gate = Gate::start().await;
+        gate.mirror("ddl", &server, "ddl.*").await;
+        gate.kill();
+        server
+            .execute(&[
+                "INSERT INTO ddl.t VALUES (3, 3)",
+                "ALTER TABLE ddl.t ADD COLUMN b INT",
+                "INSERT INTO ddl.t VALUES (4, 4, 4)",
+                "ALTER TABLE ddl.t DROP COLUMN a",
+                "UPDATE ddl.t SET b = 9 WHERE id < 3",
+                "TRUNCATE TABLE ddl.t",
+                "INSERT INTO ddl.t VALUES (7, 7)",
+            ])
+            .await;
+        gate.resume().await;
+        gate.catch_up("ddl").await;
+        assert_tables_equal(&server, &gate.connect().await, "ddl", &["t"]).await;
+    }
+}
+
+/// What is not understood stops its table with a code and a hint, and no other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_table_whose_change_is_not_understood_stops_alone() {
+    for kind in Kind::all() {
+        let server = Server::start(kind, &[]).await;
+        server
+            .execute(&[
+                "CREATE DATABASE ddl",
+                "CREATE TABLE ddl.parts (id INT PRIMARY KEY, v INT) PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (10), PARTITION p1 VALUES LESS THAN (20))",
+                "CREATE TABLE ddl.other (id INT PRIMARY KEY, v INT)",
+                "INSERT INTO ddl.parts VALUES (1, 1), (11, 11)",
+                "INSERT INTO ddl.other VALUES (1, 1)",
+            ])
+            .await;
+        let mut gate = Gate::start().await;
+        gate.expect_in_log("TG0");
+        gate.mirror("ddl", &server, "ddl.*").await;
+        // The rows of a dropped partition are in no event.
+        server.execute(&["ALTER TABLE ddl.parts DROP PARTITION p0", "INSERT INTO ddl.other VALUES (2, 2)"]).await;
+        gate.catch_up("ddl").await;
+        let pg = gate.connect().await;
+        assert_tables_equal(&server, &pg, "ddl", &["other"]).await;
+        gate.await_in_view("errors", &["TG0", "parts"]).await;
+        server.execute(&["INSERT INTO ddl.other VALUES (3, 3)"]).await;
+        gate.catch_up("ddl").await;
+        assert_tables_equal(&server, &pg, "ddl", &["other"]).await;
+    }
+}
+
+/// Rows written as statement text are not in the log: the table stops instead of differing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_statement_in_the_log_stops_its_table() {
+    for kind in Kind::all() {
+        let server = Server::start(kind, &[]).await;
+        server
+            .execute(&["CREATE DATABASE ddl", "CREATE TABLE ddl.t (id INT PRIMARY KEY, v INT)", "CREATE TABLE ddl.other (id INT PRIMARY KEY)"])
+            .await;
+        let mut gate = Gate::start().await;
+        gate.expect_in_log("TG0");
+        gate.mirror("ddl", &server, "ddl.*").await;
+        let mut conn = server.connect().await;
+        conn.query_drop("SET SESSION binlog_format = STATEMENT").await.expect("a session variable can be set");
+        conn.query_drop("INSERT INTO ddl.t VALUES (1, 1)").await.expect("a row can be inserted");
+        conn.query_drop("SET SESSION binlog_format = ROW").await.expect("a session variable can be set");
+        conn.query_drop("INSERT INTO ddl.other VALUES (1)").await.expect("a row can be inserted");
+        gate.await_in_view("errors", &["TG0"]).await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let pg = gate.connect().await;
+        // Either the table refuses to be read or it says that it is in error: it never passes for complete.
+        let text = gate.system_view("job_tables").await;
+        assert!(text.lines().any(|line| line.contains('t') && line.contains("error")), "{text}");
+        gate.catch_up("ddl").await;
+        assert_tables_equal(&server, &pg, "ddl", &["other"]).await;
+    }
+}

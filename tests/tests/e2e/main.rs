@@ -1,0 +1,9 @@
+//! End to end: real MySQL and MariaDB servers, the built binary, and clients that speak PostgreSQL's protocol.
+
+mod bad_input;
+mod crash;
+mod ddl;
+mod front_end;
+mod mirror;
+mod ownership;
+mod types;
