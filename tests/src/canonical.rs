@@ -223,9 +223,12 @@ pub fn assert_same(what: &str, (left_name, left): (&str, &Rows), (right_name, ri
             Some(_) => {}
         }
     }
-    lines.extend(right.iter().filter(|(key, _)| !left.contains_key(*key)).map(|(key, row)| {
-        format!("{key}: only {right_name} has {row}")
-    }));
+    lines.extend(
+        right
+            .iter()
+            .filter(|(key, _)| !left.contains_key(*key))
+            .map(|(key, row)| format!("{key}: only {right_name} has {row}")),
+    );
     let count = lines.len();
     lines.truncate(12);
     panic!(
@@ -256,7 +259,10 @@ mod tests {
 
     #[test]
     fn both_sides_meet_in_one_text() {
-        assert_eq!(Form::Moment.of_mysql(Value::Date(2024, 2, 29, 23, 59, 59, 1)).as_deref(), Some("2024-02-29 23:59:59.000001"));
+        assert_eq!(
+            Form::Moment.of_mysql(Value::Date(2024, 2, 29, 23, 59, 59, 1)).as_deref(),
+            Some("2024-02-29 23:59:59.000001")
+        );
         assert_eq!(Form::Moment.of_mirror("c", "2024-02-29 23:59:59.000001+00"), "2024-02-29 23:59:59.000001");
         assert_eq!(Form::Moment.of_mirror("c", "2024-02-29 23:59:59.5"), "2024-02-29 23:59:59.500000");
         assert_eq!(Form::Moment.of_mysql(Value::Date(0, 0, 0, 0, 0, 0, 0)), None);
@@ -265,7 +271,10 @@ mod tests {
         assert_eq!(time.of_mysql(Value::Time(true, 34, 22, 59, 59, 120_000)).as_deref(), Some("-838:59:59.120"));
         assert_eq!(Form::Float.of_mysql(Value::Float(0.1)).as_deref(), Some("0.1"));
         assert_eq!(Form::Float.of_mirror("c", "0.1"), "0.1");
-        assert_eq!(Form::Double.of_mirror("c", "1e+300"), Form::Double.of_mysql(Value::Double(1e300)).expect("a number"));
+        assert_eq!(
+            Form::Double.of_mirror("c", "1e+300"),
+            Form::Double.of_mysql(Value::Double(1e300)).expect("a number")
+        );
         assert_eq!(Form::Json.of_mirror("c", "{\"b\": 1, \"a\": [1.5, null]}"), "{\"a\":[1.5,null],\"b\":1}");
     }
 
@@ -273,7 +282,11 @@ mod tests {
     #[should_panic(expected = "2 differences")]
     fn differences_are_counted() {
         let left = Rows::from([("1".to_owned(), "a".to_owned()), ("2".to_owned(), "b".to_owned())]);
-        let right = Rows::from([("1".to_owned(), "x".to_owned()), ("2".to_owned(), "b".to_owned()), ("3".to_owned(), "c".to_owned())]);
+        let right = Rows::from([
+            ("1".to_owned(), "x".to_owned()),
+            ("2".to_owned(), "b".to_owned()),
+            ("3".to_owned(), "c".to_owned()),
+        ]);
         assert_same("t", ("MySQL", &left), ("Tidegate", &right));
     }
 }

@@ -31,7 +31,8 @@ pub struct Gate {
 impl Gate {
     /// Starts a server on an empty store in a temporary folder.
     pub async fn start() -> Self {
-        let folder = tempfile::Builder::new().prefix("tidegate-store-").tempdir().expect("a temporary folder can be made");
+        let folder =
+            tempfile::Builder::new().prefix("tidegate-store-").tempdir().expect("a temporary folder can be made");
         let mut gate = Self::prepare(folder.path());
         gate._owned = Some(folder);
         gate.resume().await;
@@ -129,7 +130,11 @@ impl Gate {
     pub fn stop(&mut self) {
         if let Some(mut process) = self.process.take() {
             process.signal("TERM");
-            assert!(process.wait(Duration::from_secs(30)).is_some(), "tidegate does not stop on SIGTERM\n{}", self.log());
+            assert!(
+                process.wait(Duration::from_secs(30)).is_some(),
+                "tidegate does not stop on SIGTERM\n{}",
+                self.log()
+            );
         }
     }
 
@@ -233,9 +238,9 @@ impl Gate {
     /// All rows of a system view as one text, for searching.
     pub async fn system_view(&self, view: &str) -> String {
         let rows = self.connect().await.rows(&format!("SELECT * FROM sys.{view}")).await;
-        let lines = rows.iter().map(|row| {
-            row.iter().map(|value| value.as_deref().unwrap_or("")).collect::<Vec<_>>().join(" | ")
-        });
+        let lines = rows
+            .iter()
+            .map(|row| row.iter().map(|value| value.as_deref().unwrap_or("")).collect::<Vec<_>>().join(" | "));
         lines.collect::<Vec<_>>().join("\n")
     }
 

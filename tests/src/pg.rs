@@ -88,7 +88,10 @@ impl Pg {
 
     pub async fn number(&self, sql: &str) -> i64 {
         let value = self.value(sql).await;
-        value.as_deref().and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("{sql}: not a number but {value:?}"))
+        value
+            .as_deref()
+            .and_then(|text| text.parse().ok())
+            .unwrap_or_else(|| panic!("{sql}: not a number but {value:?}"))
     }
 
     /// The error that a statement must end with.
@@ -133,7 +136,20 @@ impl PgError {
 /// Runs a script through psql, unaligned and without its own settings file.
 pub fn psql(port: u16, script: &str) -> Output {
     Command::new("psql")
-        .args(["-X", "-A", "-h", "127.0.0.1", "-p", &port.to_string(), "-U", "tidegate", "-d", "tidegate", "-c", script])
+        .args([
+            "-X",
+            "-A",
+            "-h",
+            "127.0.0.1",
+            "-p",
+            &port.to_string(),
+            "-U",
+            "tidegate",
+            "-d",
+            "tidegate",
+            "-c",
+            script,
+        ])
         .output()
         .expect("psql is installed")
 }

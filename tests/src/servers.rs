@@ -75,7 +75,8 @@ pub const CAPTURER: (&str, &str) = ("cdc", "cdc-secret");
 impl Server {
     /// Starts a server that is ready for capture; `options` (`--name=value`) override its settings.
     pub async fn start(kind: Kind, options: &[&str]) -> Self {
-        let folder = tempfile::Builder::new().prefix("tidegate-server-").tempdir().expect("a temporary folder can be made");
+        let folder =
+            tempfile::Builder::new().prefix("tidegate-server-").tempdir().expect("a temporary folder can be made");
         let mut server = Self {
             kind,
             port: free_port(),
@@ -164,7 +165,9 @@ impl Server {
 
     /// A connection with all rights, in UTC and utf8mb4.
     pub async fn connect(&self) -> Conn {
-        let mut conn = Conn::new(self.opts(TESTER)).await.unwrap_or_else(|error| panic!("no connection to {:?}: {error}", self.kind));
+        let mut conn = Conn::new(self.opts(TESTER))
+            .await
+            .unwrap_or_else(|error| panic!("no connection to {:?}: {error}", self.kind));
         conn.query_drop("SET time_zone = '+00:00', NAMES utf8mb4").await.expect("a session can be set up");
         conn
     }
@@ -193,7 +196,8 @@ impl Server {
     /// The value of a global variable.
     pub async fn variable(&self, name: &str) -> String {
         let mut conn = self.connect().await;
-        let value: Option<String> = conn.query_first(format!("SELECT @@GLOBAL.{name}")).await.expect("the variable can be read");
+        let value: Option<String> =
+            conn.query_first(format!("SELECT @@GLOBAL.{name}")).await.expect("the variable can be read");
         let _ = conn.disconnect().await;
         value.unwrap_or_default()
     }
@@ -222,5 +226,8 @@ pub fn script(name: &str) -> PathBuf {
 
 /// A port of the loopback address that nothing listened on a moment ago.
 pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("the loopback address has a free port").port()
+    TcpListener::bind("127.0.0.1:0")
+        .and_then(|listener| listener.local_addr())
+        .expect("the loopback address has a free port")
+        .port()
 }

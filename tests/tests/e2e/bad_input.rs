@@ -81,7 +81,10 @@ async fn a_source_that_cannot_work_is_refused_with_the_reason() {
         assert_ne!(error.sqlstate, "XX000", "{changed:?}: {error:?}");
         assert!(!error.text().contains("cdc-secret"), "a password is shown: {error:?}");
         for word in *words {
-            assert!(error.text().to_lowercase().contains(&word.to_lowercase()), "{changed:?}: no {word:?} in {error:?}");
+            assert!(
+                error.text().to_lowercase().contains(&word.to_lowercase()),
+                "{changed:?}: no {word:?} in {error:?}"
+            );
         }
     }
     for (statement, words) in [
@@ -168,7 +171,8 @@ async fn a_server_id_that_is_taken_is_named() {
     // The database ends one of the two connections: whoever loses says why.
     let deadline = tidegate_tests::await_state::Deadline::after(Duration::from_secs(60));
     loop {
-        let text = format!("{}\n{}", gate.system_view("errors").await, other.system_view("errors").await).to_lowercase();
+        let text =
+            format!("{}\n{}", gate.system_view("errors").await, other.system_view("errors").await).to_lowercase();
         if text.contains("server id") || text.contains("server-id") || text.contains("server_id") {
             break;
         }
@@ -248,7 +252,14 @@ async fn a_corrupt_checkpoint_is_named_and_nothing_is_overwritten() {
     flip_a_byte(newest, 30);
     gate.resume().await;
     gate.await_in_view("errors", &["TG0", "checkpoint-"]).await;
-    assert_eq!(files_below(Path::new(gate.store())).iter().filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("checkpoint-"))).count(), checkpoints.len(), "a checkpoint was written on top of a corrupt one");
+    assert_eq!(
+        files_below(Path::new(gate.store()))
+            .iter()
+            .filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("checkpoint-")))
+            .count(),
+        checkpoints.len(),
+        "a checkpoint was written on top of a corrupt one"
+    );
     // With the object restored it goes on.
     gate.kill();
     std::fs::write(newest, good).expect("the file can be written");
@@ -340,7 +351,9 @@ async fn a_full_disk_stops_capture_until_there_is_room() {
     let deadline = tidegate_tests::await_state::Deadline::after(Duration::from_secs(90));
     loop {
         let rows = (0..400).map(|i| format!("({}, RANDOM_BYTES(200))", id + i)).collect::<Vec<_>>().join(",");
-        conn.query_drop(format!("INSERT INTO mix.k_int (id, random) VALUES {rows}")).await.expect("rows can be inserted");
+        conn.query_drop(format!("INSERT INTO mix.k_int (id, random) VALUES {rows}"))
+            .await
+            .expect("rows can be inserted");
         id += 400;
         let errors = gate.system_view("errors").await;
         if errors.contains("TG0") {

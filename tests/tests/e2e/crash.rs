@@ -19,11 +19,18 @@ async fn killed_at_random_moments(kind: Kind, kills: u32) {
     workload::prepare(&server, &plan).await;
     let writers = Writers::start(&server, &plan).await;
     let mut gate = Gate::start().await;
-    gate.create_source("mix", &server, &format!("{DATABASE}.*"), ", scan.incremental.snapshot.chunk.size = 200, scan.snapshot.fetch.size = 20").await;
+    gate.create_source(
+        "mix",
+        &server,
+        &format!("{DATABASE}.*"),
+        ", scan.incremental.snapshot.chunk.size = 200, scan.snapshot.fetch.size = 20",
+    )
+    .await;
     let mut rng = StdRng::seed_from_u64(plan.seed);
     for kill in 0..kills {
         // Short lives hit the snapshot, longer ones the stream; some are ended before the server answers.
-        let life = Duration::from_millis(if kill % 3 == 0 { rng.random_range(0..400) } else { rng.random_range(200..3_000) });
+        let life =
+            Duration::from_millis(if kill % 3 == 0 { rng.random_range(0..400) } else { rng.random_range(200..3_000) });
         tokio::time::sleep(life).await;
         gate.kill();
         if rng.random_ratio(1, 5) {

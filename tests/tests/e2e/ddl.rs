@@ -35,7 +35,8 @@ async fn tables_change_in_flight(kind: Kind, during_snapshot: bool) {
     let rows = if during_snapshot { 3_000 } else { 300 };
     for sql in [
         "CREATE DATABASE ddl CHARACTER SET utf8mb4".to_owned(),
-        "CREATE TABLE ddl.t (id INT PRIMARY KEY, name VARCHAR(50), small INT, amount DECIMAL(10,2), note VARCHAR(100))".to_owned(),
+        "CREATE TABLE ddl.t (id INT PRIMARY KEY, name VARCHAR(50), small INT, amount DECIMAL(10,2), note VARCHAR(100))"
+            .to_owned(),
         "CREATE TABLE ddl.untouched (id INT PRIMARY KEY, v INT)".to_owned(),
         "INSERT INTO ddl.untouched VALUES (1, 1)".to_owned(),
     ] {
@@ -114,7 +115,11 @@ async fn changes_made_while_tidegate_is_down_are_applied() {
     for kind in Kind::all() {
         let server = Server::start(kind, &[]).await;
         server
-            .execute(&["CREATE DATABASE ddl", "CREATE TABLE ddl.t (id INT PRIMARY KEY, a INT)", "INSERT INTO ddl.t VALUES (1, 1), (2, 2)"])
+            .execute(&[
+                "CREATE DATABASE ddl",
+                "CREATE TABLE ddl.t (id INT PRIMARY KEY, a INT)",
+                "INSERT INTO ddl.t VALUES (1, 1), (2, 2)",
+            ])
             .await;
         let mut gate = Gate::start().await;
         gate.mirror("ddl", &server, "ddl.*").await;
@@ -171,7 +176,11 @@ async fn a_statement_in_the_log_stops_its_table() {
     for kind in Kind::all() {
         let server = Server::start(kind, &[]).await;
         server
-            .execute(&["CREATE DATABASE ddl", "CREATE TABLE ddl.t (id INT PRIMARY KEY, v INT)", "CREATE TABLE ddl.other (id INT PRIMARY KEY)"])
+            .execute(&[
+                "CREATE DATABASE ddl",
+                "CREATE TABLE ddl.t (id INT PRIMARY KEY, v INT)",
+                "CREATE TABLE ddl.other (id INT PRIMARY KEY)",
+            ])
             .await;
         let mut gate = Gate::start().await;
         gate.expect_in_log("TG0");

@@ -36,7 +36,10 @@ async fn a_session_in_psql() {
     };
     expect("SELECT 1", &["1"]);
     expect("CREATE SECRET shop_pw AS 'cdc-secret'", &[]);
-    let options = format!("connector = 'mysql-cdc', hostname = '127.0.0.1', port = {}, username = 'cdc', password = SECRET shop_pw, tables = 'shop.*'", server.port);
+    let options = format!(
+        "connector = 'mysql-cdc', hostname = '127.0.0.1', port = {}, username = 'cdc', password = SECRET shop_pw, tables = 'shop.*'",
+        server.port
+    );
     let plan = said(&run(format!("EXPLAIN CREATE SOURCE shop WITH ({options})")));
     for word in ["orders", "no_key", "binlog"] {
         assert!(plan.contains(word), "EXPLAIN does not name {word}: {plan}");
@@ -44,7 +47,10 @@ async fn a_session_in_psql() {
     let created = said(&run(format!("CREATE SOURCE shop WITH ({options})")));
     assert!(created.contains("NOTICE") && created.contains("no primary key"), "{created}");
     expect("WAIT FOR SOURCE shop SNAPSHOT TIMEOUT '60 seconds'", &[]);
-    expect("SELECT status, count(*), sum(amount) FROM shop.orders GROUP BY status ORDER BY status", &["new|1|10.50", "paid|2|21.25"]);
+    expect(
+        "SELECT status, count(*), sum(amount) FROM shop.orders GROUP BY status ORDER BY status",
+        &["new|1|10.50", "paid|2|21.25"],
+    );
     for (script, word) in [
         ("SHOW SOURCES", "shop"),
         ("SHOW JOBS", "shop"),
@@ -66,7 +72,8 @@ async fn a_session_in_psql() {
         expect(script, &[word]);
     }
     let definition = expect("SHOW CREATE SOURCE shop", &["mysql-cdc"]);
-    let everything = [definition, expect("SELECT * FROM sys.secrets", &[]), expect("SELECT * FROM sys.sources", &[])].concat();
+    let everything =
+        [definition, expect("SELECT * FROM sys.secrets", &[]), expect("SELECT * FROM sys.sources", &[])].concat();
     assert!(!everything.contains("cdc-secret"), "a secret is shown: {everything}");
 
     expect("PAUSE SOURCE shop", &[]);
@@ -103,7 +110,13 @@ async fn a_session_in_psql() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn prepared_statements_and_separate_transactions() {
     let server = Server::start(Kind::MariaDb, &[]).await;
-    server.execute(&["CREATE DATABASE shop", "CREATE TABLE shop.t (id INT PRIMARY KEY, v BIGINT)", "INSERT INTO shop.t VALUES (1, 10), (2, 20)"]).await;
+    server
+        .execute(&[
+            "CREATE DATABASE shop",
+            "CREATE TABLE shop.t (id INT PRIMARY KEY, v BIGINT)",
+            "INSERT INTO shop.t VALUES (1, 10), (2, 20)",
+        ])
+        .await;
     let gate = Gate::start().await;
     gate.mirror("shop", &server, "shop.t").await;
     let pg = gate.connect().await;

@@ -18,7 +18,13 @@ async fn snapshot_under_load(kind: Kind, plan: Plan, after: Duration) {
     let writers = Writers::start(&server, &plan).await;
     let gate = Gate::start().await;
     // Small pages and ranges, so that many are open while their tables change.
-    gate.create_source("mix", &server, &format!("{DATABASE}.*"), ", scan.incremental.snapshot.chunk.size = 100, scan.snapshot.fetch.size = 25").await;
+    gate.create_source(
+        "mix",
+        &server,
+        &format!("{DATABASE}.*"),
+        ", scan.incremental.snapshot.chunk.size = 100, scan.snapshot.fetch.size = 25",
+    )
+    .await;
     gate.connect().await.execute("WAIT FOR SOURCE mix SNAPSHOT TIMEOUT '300 seconds'").await;
     let watch = BankWatch::start(&gate);
     tokio::time::sleep(after).await;
@@ -88,11 +94,21 @@ async fn a_large_transaction_appears_whole() {
         let pg = gate.connect().await;
         assert_eq!(pg.number("SELECT count(*) FROM big.t").await, 1000);
         let mut conn = server.connect().await;
-        let limit = if kind == Kind::Mysql { "SET SESSION cte_max_recursion_depth = 1000000" } else { "SET SESSION max_recursive_iterations = 1000000" };
+        let limit = if kind == Kind::Mysql {
+            "SET SESSION cte_max_recursion_depth = 1000000"
+        } else {
+            "SET SESSION max_recursive_iterations = 1000000"
+        };
         mysql_async::prelude::Queryable::query_drop(&mut conn, limit).await.expect("a session variable can be set");
         let insert = "INSERT INTO big.t WITH RECURSIVE s(n) AS (SELECT 1001 UNION ALL SELECT n + 1 FROM s WHERE n < 200000) SELECT n, 0, REPEAT('y', 150) FROM s";
         let change = tokio::spawn(async move {
-            for statement in ["START TRANSACTION", insert, "UPDATE big.t SET g = g + 1", "DELETE FROM big.t WHERE id % 2 = 0", "COMMIT"] {
+            for statement in [
+                "START TRANSACTION",
+                insert,
+                "UPDATE big.t SET g = g + 1",
+                "DELETE FROM big.t WHERE id % 2 = 0",
+                "COMMIT",
+            ] {
                 mysql_async::prelude::Queryable::query_drop(&mut conn, statement).await.expect("the statement runs");
             }
         });
@@ -113,7 +129,13 @@ async fn a_large_transaction_appears_whole() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_idle_source_is_quiet_and_a_checkpoint_can_be_asked_for() {
     let server = Server::start(Kind::MariaDb, &[]).await;
-    server.execute(&["CREATE DATABASE quiet", "CREATE TABLE quiet.t (id INT PRIMARY KEY)", "INSERT INTO quiet.t VALUES (1)"]).await;
+    server
+        .execute(&[
+            "CREATE DATABASE quiet",
+            "CREATE TABLE quiet.t (id INT PRIMARY KEY)",
+            "INSERT INTO quiet.t VALUES (1)",
+        ])
+        .await;
     let gate = Gate::start().await;
     gate.mirror("quiet", &server, "quiet.t").await;
     let pg = gate.connect().await;

@@ -23,7 +23,10 @@ const CASES: &[Case] = &[
     ("INT UNSIGNED", &["0", "2147483647", "2147483648", "4294967295"]),
     ("INT(10) UNSIGNED ZEROFILL", &["0", "42", "4294967295"]),
     ("BIGINT", &["-9223372036854775808", "-1", "0", "9223372036854775807"]),
-    ("BIGINT UNSIGNED", &["0", "9223372036854775807", "9223372036854775808", "15506708318740857342", "18446744073709551615"]),
+    (
+        "BIGINT UNSIGNED",
+        &["0", "9223372036854775807", "9223372036854775808", "15506708318740857342", "18446744073709551615"],
+    ),
     ("DECIMAL(1,0)", &["-9", "0", "9"]),
     ("DECIMAL(5,2)", &["-999.99", "-0.01", "0", "0.5", "999.99"]),
     ("DECIMAL(9,9)", &["-0.999999999", "0.000000001", "0.999999999"]),
@@ -37,7 +40,19 @@ const CASES: &[Case] = &[
     ("FLOAT(7,3)", &["0.123", "-9999.999"]),
     ("DOUBLE", &["0", "0.1", "-1.5", "1.7976931348623157e308", "2.2250738585072014e-308", "123456789.123456789"]),
     ("CHAR(10)", &["''", "'a'", "'abc  '", "'ünïcödé'", "'\u{1F980}'"]),
-    ("VARCHAR(60)", &["''", "' lead'", "'trail  '", "'NULL'", "'日本語'", "'a\\0b'", "'tab\\tnew\\nline\\\\'", "'it''s \"quoted\"'"]),
+    (
+        "VARCHAR(60)",
+        &[
+            "''",
+            "' lead'",
+            "'trail  '",
+            "'NULL'",
+            "'日本語'",
+            "'a\\0b'",
+            "'tab\\tnew\\nline\\\\'",
+            "'it''s \"quoted\"'",
+        ],
+    ),
     ("VARCHAR(60) CHARACTER SET latin1", &["''", "'café €'", "'ÿ'"]),
     ("VARCHAR(60) CHARACTER SET ascii", &["''", "'plain'"]),
     ("VARCHAR(60) CHARACTER SET utf16", &["''", "'日本\u{1F980}'"]),
@@ -93,8 +108,7 @@ async fn values_are_equal_on_every_path(kind: Kind) {
     let mut conn = server.connect().await;
     conn.query_drop("CREATE DATABASE types CHARACTER SET utf8mb4").await.expect("a database can be made");
     conn.query_drop("SET SESSION sql_mode = ''").await.expect("a session variable can be set");
-    let tables: Vec<(String, Case)> =
-        CASES.iter().enumerate().map(|(i, case)| (format!("t{i:02}"), *case)).collect();
+    let tables: Vec<(String, Case)> = CASES.iter().enumerate().map(|(i, case)| (format!("t{i:02}"), *case)).collect();
     for (table, (column_type, _)) in &tables {
         let sql = format!("CREATE TABLE types.{table} (id INT PRIMARY KEY, c {column_type}, after_it INT)");
         conn.query_drop(&sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
@@ -109,10 +123,14 @@ async fn values_are_equal_on_every_path(kind: Kind) {
     // Each value also as the after image of an update, and as the row image that a later delete has to match.
     insert(&mut conn, &tables, 2_000).await;
     for (table, _) in &tables {
-        conn.query_drop(format!("UPDATE types.{table} SET after_it = -1 WHERE id >= 2000")).await.expect("rows can be updated");
-        conn.query_drop(format!("INSERT INTO types.{table} SELECT id + 1000, c, 0 FROM types.{table} WHERE id >= 2000"))
+        conn.query_drop(format!("UPDATE types.{table} SET after_it = -1 WHERE id >= 2000"))
             .await
-            .expect("rows can be copied");
+            .expect("rows can be updated");
+        conn.query_drop(format!(
+            "INSERT INTO types.{table} SELECT id + 1000, c, 0 FROM types.{table} WHERE id >= 2000"
+        ))
+        .await
+        .expect("rows can be copied");
         conn.query_drop(format!("DELETE FROM types.{table} WHERE id >= 3000")).await.expect("rows can be deleted");
     }
     gate.catch_up("types").await;
@@ -130,12 +148,22 @@ async fn values_are_equal_on_every_path(kind: Kind) {
         };
         // The very text that a client sees is the same, whichever path a row took.
         for i in 0..=values.len() {
-            let copies: Vec<_> = [0, 1_000, 2_000].map(|from| from + i).into_iter().map(|id| {
-                mirror.iter().find(|row| row[0].as_deref() == Some(&id.to_string())).map(|row| row[1].clone())
-            }).collect();
+            let copies: Vec<_> = [0, 1_000, 2_000]
+                .map(|from| from + i)
+                .into_iter()
+                .map(|id| {
+                    mirror.iter().find(|row| row[0].as_deref() == Some(&id.to_string())).map(|row| row[1].clone())
+                })
+                .collect();
             if copies.iter().any(|copy| copy != &copies[0] || copy.is_none()) {
-                let shown: Vec<_> = copies.iter().map(|copy| copy.clone().flatten().map(|text| text.chars().take(60).collect::<String>())).collect();
-                wrong.push(format!("{column_type} {}: snapshot, insert, update give {shown:?}", values.get(i).unwrap_or(&"NULL")));
+                let shown: Vec<_> = copies
+                    .iter()
+                    .map(|copy| copy.clone().flatten().map(|text| text.chars().take(60).collect::<String>()))
+                    .collect();
+                wrong.push(format!(
+                    "{column_type} {}: snapshot, insert, update give {shown:?}",
+                    values.get(i).unwrap_or(&"NULL")
+                ));
             }
         }
         let compared = std::panic::catch_unwind(|| {
@@ -156,7 +184,9 @@ async fn values_are_equal_on_every_path(kind: Kind) {
     gate.resume().await;
     for (table, _) in &tables {
         conn.query_drop(format!("DELETE FROM types.{table} WHERE id < 1000")).await.expect("rows can be deleted");
-        conn.query_drop(format!("UPDATE types.{table} SET id = id + 5000 WHERE id < 2000")).await.expect("keys can be updated");
+        conn.query_drop(format!("UPDATE types.{table} SET id = id + 5000 WHERE id < 2000"))
+            .await
+            .expect("keys can be updated");
     }
     gate.catch_up("types").await;
     let pg = gate.connect().await;
@@ -194,15 +224,19 @@ async fn time_zones_leave_no_trace() {
         let mut conn = server.connect().await;
         let zones = ["+00:00", "+08:00", "-07:30"];
         conn.query_drop("CREATE DATABASE zones").await.expect("a database can be made");
-        conn.query_drop("CREATE TABLE zones.t (id INT PRIMARY KEY, ts TIMESTAMP(3) NULL, dt DATETIME(3))").await.expect("a table can be made");
+        conn.query_drop("CREATE TABLE zones.t (id INT PRIMARY KEY, ts TIMESTAMP(3) NULL, dt DATETIME(3))")
+            .await
+            .expect("a table can be made");
         let mut gate = None;
         for phase in 0..2 {
             for (i, zone) in zones.iter().enumerate() {
                 conn.query_drop(format!("SET time_zone = '{zone}'")).await.expect("a session variable can be set");
                 let id = phase * 10 + i;
-                conn.query_drop(format!("INSERT INTO zones.t VALUES ({id}, '2024-07-01 12:00:00.250', '2024-07-01 12:00:00.250')"))
-                    .await
-                    .expect("a row can be inserted");
+                conn.query_drop(format!(
+                    "INSERT INTO zones.t VALUES ({id}, '2024-07-01 12:00:00.250', '2024-07-01 12:00:00.250')"
+                ))
+                .await
+                .expect("a row can be inserted");
             }
             if phase == 0 {
                 let started = Gate::start().await;
@@ -218,7 +252,11 @@ async fn time_zones_leave_no_trace() {
             for (i, instant) in ["12:00:00.25", "04:00:00.25", "19:30:00.25"].iter().enumerate() {
                 let row = &pg.rows(&format!("SELECT ts, dt FROM zones.t WHERE id = {}", phase * 10 + i)).await[0];
                 let (ts, dt) = (row[0].clone().unwrap_or_default(), row[1].clone().unwrap_or_default());
-                assert!(ts.starts_with(&format!("2024-07-01 {instant}")), "TIMESTAMP in phase {phase}, zone {}: {ts}", zones[i]);
+                assert!(
+                    ts.starts_with(&format!("2024-07-01 {instant}")),
+                    "TIMESTAMP in phase {phase}, zone {}: {ts}",
+                    zones[i]
+                );
                 assert!(dt.starts_with("2024-07-01 12:00:00.25"), "DATETIME in phase {phase}, zone {}: {dt}", zones[i]);
             }
         }
