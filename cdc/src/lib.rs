@@ -5,9 +5,10 @@
 //!
 //! This crate knows MySQL and nothing of SQL text in the gateway: it is handed a [`source::definition::SourceDefinition`]
 //! and runs it. Read in this order: [`source`] (what a source is, and where it is), [`mysql`] (connection, catalog, pages
-//! of a snapshot, the binlog, schema changes), `rows` (columns that both paths append to), `capture` (the job that
+//! of a snapshot, the binlog, schema changes), [`rows`] (columns that both paths append to), `capture` (the job that
 //! joins them), [`error`] (what can go wrong, and what happens then).
 
 pub mod error;
 pub mod mysql;
+pub mod rows;
 pub mod source;

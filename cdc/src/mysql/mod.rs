@@ -5,7 +5,10 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 pub mod binlog;
+pub mod charset;
 pub mod connect;
+pub mod types;
+pub mod value;
 
 /// The two families of servers. They differ in GTIDs, in the binlog's events and in many statements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
