@@ -76,7 +76,8 @@ impl TextDecoder {
             }
             Self::Utf16 { little_endian } => {
                 let (pairs, odd) = bytes.as_chunks::<2>();
-                let units = pairs.iter().map(|p| if little_endian { u16::from_le_bytes(*p) } else { u16::from_be_bytes(*p) });
+                let units =
+                    pairs.iter().map(|p| if little_endian { u16::from_le_bytes(*p) } else { u16::from_be_bytes(*p) });
                 for unit in char::decode_utf16(units) {
                     out.push(unit.unwrap_or('?'));
                 }

@@ -63,7 +63,15 @@ impl DateTimeParts {
 }
 
 /// Writes a TIME as the server does: `-838:59:59.000000`. `fsp` is the column's number of digits of the second.
-pub fn write_time(out: &mut TextSink<'_>, negative: bool, hours: u32, minutes: u32, seconds: u32, micros: u32, fsp: u8) {
+pub fn write_time(
+    out: &mut TextSink<'_>,
+    negative: bool,
+    hours: u32,
+    minutes: u32,
+    seconds: u32,
+    micros: u32,
+    fsp: u8,
+) {
     if negative {
         out.push('-');
     }

@@ -96,11 +96,17 @@ enum Read {
     Padded(usize),
     Bytes,
     Date,
-    Time { fsp: u8 },
+    Time {
+        fsp: u8,
+    },
     OldTime,
-    DateTime { fsp: u8 },
+    DateTime {
+        fsp: u8,
+    },
     OldDateTime,
-    Timestamp { fsp: u8 },
+    Timestamp {
+        fsp: u8,
+    },
     OldTimestamp,
     Year,
     Enum(Arc<[String]>),
@@ -166,7 +172,11 @@ impl RowDecoder {
             return Err(DecodeError::WrongTable(what));
         }
         if out.width() != self.width {
-            return Err(DecodeError::WrongTable(format!("a buffer of {} columns instead of {}", out.width(), self.width)));
+            return Err(DecodeError::WrongTable(format!(
+                "a buffer of {} columns instead of {}",
+                out.width(),
+                self.width
+            )));
         }
         if !all_present(event.present, event.width) || !all_present(event.present_after, event.width) {
             return Err(DecodeError::MinimalImage);
@@ -298,7 +308,9 @@ fn check_type(event: &MapColumn, column: &MysqlColumn) -> Result<(), Mismatch> {
         | (T::Timestamp { fsp: 0 }, Kind::OldTimestamp)
         | (T::Year, Kind::Year)
         | (T::Json, Kind::Json { .. }) => true,
-        (T::Decimal { precision, scale, .. }, Kind::Decimal { precision: p, scale: s }) => (*precision, *scale) == (p, s),
+        (T::Decimal { precision, scale, .. }, Kind::Decimal { precision: p, scale: s }) => {
+            (*precision, *scale) == (p, s)
+        }
         (T::Text { size, .. } | T::Blob { size }, Kind::Blob { length_bytes }) => size.length_bytes() == length_bytes,
         (T::Time { fsp }, Kind::Time { fsp: f })
         | (T::DateTime { fsp }, Kind::DateTime { fsp: f })
@@ -322,7 +334,8 @@ fn check_type(event: &MapColumn, column: &MysqlColumn) -> Result<(), Mismatch> {
     if !unsigned_fits {
         return mismatch(if event.unsigned == Some(true) { "unsigned" } else { "signed" }.to_owned());
     }
-    if let (MysqlType::Enum { labels, .. } | MysqlType::Set { labels, .. }, Some(logged)) = (&column.column_type, &event.labels)
+    if let (MysqlType::Enum { labels, .. } | MysqlType::Set { labels, .. }, Some(logged)) =
+        (&column.column_type, &event.labels)
         && labels.len() != logged.len()
     {
         return mismatch(format!("{:?} with {} labels", event.kind, logged.len()));
@@ -363,7 +376,11 @@ fn extent_of(kind: Kind) -> Extent {
         Kind::Bit { bits } => Extent::Fixed(usize::from(bits.div_ceil(8))),
         Kind::Enum { bytes } | Kind::Set { bytes } => Extent::Fixed(usize::from(bytes)),
         Kind::String { bytes } | Kind::Varchar { bytes } | Kind::CompressedVarchar { bytes } => {
-            if bytes < 256 { Extent::Length1 } else { Extent::Length2 }
+            if bytes < 256 {
+                Extent::Length1
+            } else {
+                Extent::Length2
+            }
         }
         Kind::Blob { length_bytes }
         | Kind::Json { length_bytes }
@@ -377,11 +394,41 @@ fn extent_of(kind: Kind) -> Extent {
 fn read_of(event: &MapColumn, column: &MysqlColumn) -> Result<Read, Mismatch> {
     use MysqlType as T;
     Ok(match (&column.column_type, event.kind) {
-        (T::TinyInt { unsigned }, _) => if *unsigned { Read::U8 } else { Read::I8 },
-        (T::SmallInt { unsigned }, _) => if *unsigned { Read::U16 } else { Read::I16 },
-        (T::MediumInt { unsigned }, _) => if *unsigned { Read::U24 } else { Read::I24 },
-        (T::Int { unsigned }, _) => if *unsigned { Read::U32 } else { Read::I32 },
-        (T::BigInt { unsigned }, _) => if *unsigned { Read::U64 } else { Read::I64 },
+        (T::TinyInt { unsigned }, _) => {
+            if *unsigned {
+                Read::U8
+            } else {
+                Read::I8
+            }
+        }
+        (T::SmallInt { unsigned }, _) => {
+            if *unsigned {
+                Read::U16
+            } else {
+                Read::I16
+            }
+        }
+        (T::MediumInt { unsigned }, _) => {
+            if *unsigned {
+                Read::U24
+            } else {
+                Read::I24
+            }
+        }
+        (T::Int { unsigned }, _) => {
+            if *unsigned {
+                Read::U32
+            } else {
+                Read::I32
+            }
+        }
+        (T::BigInt { unsigned }, _) => {
+            if *unsigned {
+                Read::U64
+            } else {
+                Read::I64
+            }
+        }
         (T::Decimal { precision, scale, .. }, _) => {
             let packed = Packed::new(*precision, *scale);
             if *precision <= 38 { Read::Decimal(packed) } else { Read::DecimalText(packed) }

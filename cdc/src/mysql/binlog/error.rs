@@ -17,7 +17,9 @@ pub enum DecodeError {
     #[error("a row event holds only some of the columns (binlog_row_image is not FULL)")]
     MinimalImage,
     /// A row event with JSON differences: `binlog_row_value_options` has PARTIAL_JSON in the session that wrote it.
-    #[error("a row event holds changes of JSON documents instead of whole rows (binlog_row_value_options = PARTIAL_JSON)")]
+    #[error(
+        "a row event holds changes of JSON documents instead of whole rows (binlog_row_value_options = PARTIAL_JSON)"
+    )]
     PartialJson,
     /// A NULL, or a zero date, in a column of the key.
     #[error("column {column}: NULL or a zero date in a key")]

@@ -60,8 +60,9 @@ impl<'a> Query<'a> {
 fn decode(bytes: &[u8], client_collation: Option<u16>) -> Cow<'_, str> {
     let charset = client_collation.and_then(|id| charset::charset_of_collation(u32::from(id)));
     match charset {
-        Some(name) if !name.starts_with("utf8") && !bytes.is_ascii() => charset::decode_lossy(name, bytes)
-            .map_or_else(|| String::from_utf8_lossy(bytes), Cow::Owned),
+        Some(name) if !name.starts_with("utf8") && !bytes.is_ascii() => {
+            charset::decode_lossy(name, bytes).map_or_else(|| String::from_utf8_lossy(bytes), Cow::Owned)
+        }
         _ => String::from_utf8_lossy(bytes),
     }
 }

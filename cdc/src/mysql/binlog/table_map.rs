@@ -89,30 +89,61 @@ pub(super) enum Kind {
     LongLong,
     Float,
     Double,
-    Decimal { precision: u8, scale: u8 },
+    Decimal {
+        precision: u8,
+        scale: u8,
+    },
     Year,
     Date,
     /// TIME, DATETIME and TIMESTAMP as they were stored before MySQL 5.6.
     OldTime,
     OldDateTime,
     OldTimestamp,
-    Time { fsp: u8 },
-    DateTime { fsp: u8 },
-    Timestamp { fsp: u8 },
-    Bit { bits: u16 },
-    Enum { bytes: u8 },
-    Set { bytes: u8 },
+    Time {
+        fsp: u8,
+    },
+    DateTime {
+        fsp: u8,
+    },
+    Timestamp {
+        fsp: u8,
+    },
+    Bit {
+        bits: u16,
+    },
+    Enum {
+        bytes: u8,
+    },
+    Set {
+        bytes: u8,
+    },
     /// CHAR and BINARY, of at most so many bytes.
-    String { bytes: u16 },
+    String {
+        bytes: u16,
+    },
     /// VARCHAR and VARBINARY, of at most so many bytes.
-    Varchar { bytes: u16 },
+    Varchar {
+        bytes: u16,
+    },
     /// TEXT and BLOB, with so many bytes of length.
-    Blob { length_bytes: u8 },
-    Json { length_bytes: u8 },
-    Geometry { length_bytes: u8 },
-    Vector { length_bytes: u8 },
-    CompressedBlob { length_bytes: u8 },
-    CompressedVarchar { bytes: u16 },
+    Blob {
+        length_bytes: u8,
+    },
+    Json {
+        length_bytes: u8,
+    },
+    Geometry {
+        length_bytes: u8,
+    },
+    Vector {
+        length_bytes: u8,
+    },
+    CompressedBlob {
+        length_bytes: u8,
+    },
+    CompressedVarchar {
+        bytes: u16,
+    },
 }
 
 impl Kind {
