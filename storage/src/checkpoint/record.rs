@@ -197,3 +197,6 @@ fn hex(bytes: &[u8]) -> String {
         text
     })
 }
+
+#[cfg(test)]
+mod tests;

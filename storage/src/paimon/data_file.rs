@@ -105,9 +105,12 @@ impl<W: Write + Send> DataFileWriter<W> {
     }
 
     /// Ends the file and hands back the sink.
-    pub fn finish(self) -> Result<W> {
+    pub fn finish(mut self) -> Result<W> {
         let object = self.object;
-        self.writer.into_inner().map_err(|e| write_error(&object, e))
+        // The last step does not keep the cause of a failure, so as little as can be is left to it.
+        self.writer.flush().map_err(|e| write_error(&object, e))?;
+        self.writer.sync().map_err(|e| write_error(&object, ParquetError::External(Box::new(e))))?;
+        self.writer.into_inner().map_err(|e| Error::Unavailable { object, action: "written", source: Box::new(e) })
     }
 }
 

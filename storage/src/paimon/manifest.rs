@@ -515,3 +515,6 @@ fn check_version<T>(object: &str, records: Vec<T>, supported: i32, version: impl
         None => Ok(records),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,195 @@
+use std::time::Duration;
 
+use futures::TryStreamExt;
+use object_store::local::LocalFileSystem;
+use object_store::memory::InMemory;
+
+use super::durable::DurableFiles;
+use super::faulty::{Fault, Faulty, Operation};
+use super::retrying::{RetryPolicy, Retrying};
+use super::*;
+use crate::ErrorKind;
+
+fn bytes(text: &str) -> Bytes {
+    Bytes::copy_from_slice(text.as_bytes())
+}
+
+/// As many attempts as usual, in less time.
+fn quick() -> RetryPolicy {
+    RetryPolicy {
+        timeout: Duration::from_millis(100),
+        first_backoff: Duration::from_millis(1),
+        max_backoff: Duration::from_millis(2),
+        ..RetryPolicy::default()
+    }
+}
+
+/// A faulty store, and a retrying one around it.
+fn retrying() -> (Arc<Faulty>, StoreRef) {
+    let faulty = Arc::new(Faulty::new(Arc::new(InMemory::new())));
+    let inner = Arc::clone(&faulty) as StoreRef;
+    (faulty, Arc::new(Retrying::new(inner, quick())))
+}
+
+#[tokio::test]
+async fn of_many_creates_of_a_name_one_succeeds_in_every_store() {
+    let directory = tempfile::tempdir().unwrap();
+    let durable = directory.path().join("durable");
+    let fast = directory.path().join("fast");
+    let stores = [
+        open("memory:", &[]).unwrap(),
+        open(durable.to_str().unwrap(), &[]).unwrap(),
+        open(&format!("file://{}", fast.display()), &[("durable".into(), "false".into())]).unwrap(),
+    ];
+    for store in stores {
+        let path = Path::from("deep/down/object");
+        let attempts = (0..16).map(|writer| {
+            let (store, path) = (Arc::clone(&store), path.clone());
+            tokio::spawn(async move {
+                (writer, create_if_absent(&*store, &path, bytes(&format!("writer {writer}"))).await.unwrap())
+            })
+        });
+        let outcomes: Vec<_> = futures::future::try_join_all(attempts).await.unwrap();
+        let winners: Vec<_> = outcomes
+            .into_iter()
+            .filter(|(_, outcome)| *outcome == CreateOutcome::Created)
+            .map(|(writer, _)| writer)
+            .collect();
+        let [winner] = winners[..] else { panic!("{store}: {winners:?} all succeeded") };
+        assert_eq!(read(&*store, &path).await.unwrap(), format!("writer {winner}"), "{store}");
+        let listed: Vec<_> = store.list(None).try_collect().await.unwrap();
+        assert_eq!(listed.len(), 1, "{store}: nothing else is left behind");
+    }
+}
+
+#[tokio::test]
+async fn durable_files_behave_like_local_files() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = DurableFiles::new(LocalFileSystem::new_with_prefix(directory.path()).unwrap());
+    let path = Path::from("a/b/ä %20#x");
+    write(&store, &path, bytes("one")).await.unwrap();
+    write(&store, &path, bytes("two, and longer")).await.unwrap();
+    assert_eq!(read(&store, &path).await.unwrap(), "two, and longer");
+    assert_eq!(store.get_ranges(&path, &[0..3, 5..8]).await.unwrap(), ["two", "and"]);
+    assert_eq!(create_if_absent(&store, &path, bytes("three")).await.unwrap(), CreateOutcome::Exists);
+    let mut upload = store.put_multipart(&Path::from("a/parts")).await.unwrap();
+    upload.put_part("first,".into()).await.unwrap();
+    upload.put_part(" second".into()).await.unwrap();
+    upload.complete().await.unwrap();
+    assert_eq!(read(&store, &Path::from("a/parts")).await.unwrap(), "first, second");
+    let names: Vec<_> =
+        store.list(Some(&Path::from("a"))).map_ok(|object| object.location).try_collect().await.unwrap();
+    assert_eq!(names.len(), 2, "{names:?}");
+    let files = std::fs::read_dir(directory.path().join("a/b")).unwrap().count();
+    assert_eq!(files, 1, "no unfinished file is left");
+    delete(&store, &path).await.unwrap();
+    delete(&store, &path).await.unwrap();
+    assert_eq!(read(&store, &path).await.unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(read_optional(&store, &path).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_disk_without_room_is_told_as_such() {
+    let (faulty, store) = retrying();
+    faulty.inject(Operation::Put, "", Fault::Full, 1);
+    faulty.inject(Operation::Create, "", Fault::Full, 1);
+    let error = write(&*store, &Path::from("x/y"), bytes("z")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Full);
+    assert!(error.to_string().contains("x/y"), "{error}");
+    assert_eq!(create_if_absent(&*store, &Path::from("x"), bytes("z")).await.unwrap_err().kind(), ErrorKind::Full);
+    assert_eq!(faulty.count(Operation::Put) + faulty.count(Operation::Create), 2, "a full store is not tried again");
+}
+
+#[tokio::test]
+async fn requests_are_tried_again_for_so_long_and_no_longer() {
+    let (faulty, store) = retrying();
+    let path = Path::from("x");
+    for fault in [Fault::Refuse, Fault::LoseAnswer, Fault::Hang] {
+        faulty.inject(Operation::Put, "x", fault, 4);
+        faulty.inject(Operation::Get, "x", fault, 4);
+        write(&*store, &path, bytes("z")).await.unwrap();
+        assert_eq!(read(&*store, &path).await.unwrap(), "z", "{fault:?}");
+    }
+    faulty.inject(Operation::Put, "x", Fault::Hang, 5);
+    let error = write(&*store, &path, bytes("z")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.is_retryable());
+    assert_eq!(error.to_string(), "object x could not be written: the store is unavailable");
+    // What is not there is not looked for again.
+    let gets = faulty.count(Operation::Get);
+    assert_eq!(read(&*store, &Path::from("y")).await.unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(faulty.count(Operation::Get), gets + 1);
+}
+
+#[tokio::test]
+async fn a_create_whose_answers_are_lost_is_decided_by_what_is_stored() {
+    let (faulty, store) = retrying();
+    let path = Path::from("x");
+    // Carried out at the first attempt; the second finds it there.
+    faulty.inject(Operation::Create, "x", Fault::LoseAnswer, 1);
+    assert_eq!(create_if_absent(&*store, &path, bytes("ours")).await.unwrap(), CreateOutcome::Created);
+    // No answer at all, but the object tells.
+    faulty.inject(Operation::Create, "y", Fault::LoseAnswer, 5);
+    assert_eq!(create_if_absent(&*store, &Path::from("y"), bytes("ours")).await.unwrap(), CreateOutcome::Created);
+    // Another writer's is not taken for ours, with or without an answer.
+    faulty.inject(Operation::Create, "x", Fault::LoseAnswer, 5);
+    assert_eq!(create_if_absent(&*store, &path, bytes("another's")).await.unwrap(), CreateOutcome::Exists);
+    assert_eq!(create_if_absent(&*store, &path, bytes("another's")).await.unwrap(), CreateOutcome::Exists);
+    // Nothing can be read either.
+    faulty.inject(Operation::Create, "z", Fault::LoseAnswer, 5);
+    faulty.inject(Operation::Get, "z", Fault::Refuse, 5);
+    let error = create_if_absent(&*store, &Path::from("z"), bytes("ours")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
+    assert!(error.to_string().contains('z'));
+    create_own(&*store, &Path::from("z"), bytes("ours")).await.unwrap();
+    assert_eq!(create_own(&*store, &Path::from("z"), bytes("other")).await.unwrap_err().kind(), ErrorKind::Conflict);
+}
+
+#[tokio::test]
+async fn a_create_is_not_carried_out_twice() {
+    let (faulty, store) = retrying();
+    let path = Path::from("x");
+    // The answer to the first attempt is lost; before the second, another writer tries and must fail.
+    faulty.inject(Operation::Create, "x", Fault::LoseAnswer, 1);
+    let (ours, theirs) = tokio::join!(create_if_absent(&*store, &path, bytes("ours")), async {
+        tokio::task::yield_now().await;
+        create_if_absent(&*faulty, &path, bytes("theirs")).await
+    });
+    assert_eq!((ours.unwrap(), theirs.unwrap()), (CreateOutcome::Created, CreateOutcome::Exists));
+    assert_eq!(read(&*store, &path).await.unwrap(), "ours");
+}
+
+#[test]
+fn locations_that_make_no_sense_are_refused() {
+    for (url, option, what) in [
+        ("", None, "empty"),
+        ("ftp://host/x", None, "ftp is not supported"),
+        ("s3://", None, "needs a bucket"),
+        ("file://relative", None, "absolute path"),
+        ("memory:", Some(("durable", "true")), "no option \"durable\""),
+        ("/tmp", Some(("durable", "perhaps")), "true or false"),
+        ("/tmp", Some(("speed", "high")), "no option \"speed\""),
+        ("s3://bucket/x", Some(("speed", "high")), "no option \"speed\""),
+        ("/dev/null/x", None, "cannot be made"),
+    ] {
+        let options: Vec<_> = option.map(|(name, value)| (name.to_owned(), value.to_owned())).into_iter().collect();
+        let error = open(url, &options).expect_err(url);
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert!(error.to_string().contains(what), "{error}");
+    }
+    let options =
+        [("aws_region", "eu-central-1"), ("aws_endpoint", "http://127.0.0.1:9000"), ("aws_allow_http", "true")];
+    let options: Vec<_> = options.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    let store = open("s3://bucket/some/prefix", &options).unwrap();
+    assert_eq!(store.to_string(), "PrefixObjectStore(some/prefix), retrying");
+}
+
+#[tokio::test]
+async fn file_urls_and_paths_name_the_same_directory() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().join("with space");
+    let by_path = open(root.to_str().unwrap(), &[]).unwrap();
+    let by_url = open(&format!("file://{}", root.display()).replace(' ', "%20"), &[]).unwrap();
+    write(&*by_path, &Path::from("a/b"), bytes("x")).await.unwrap();
+    assert_eq!(read(&*by_url, &Path::from("a/b")).await.unwrap(), "x");
+}

@@ -1,1 +1,213 @@
+use std::sync::Arc;
+use std::time::Duration;
 
+use object_store::ObjectStoreExt;
+use object_store::memory::InMemory;
+use serde_json::{Value, json};
+
+use super::super::record::{FORMAT, PreparedSnapshot, TableCommit};
+use super::*;
+use crate::ErrorKind;
+use crate::store::faulty::{Fault, Faulty, Operation};
+use crate::store::retrying::{RetryPolicy, Retrying};
+
+const SOURCE: Uuid = Uuid::from_u128(7);
+
+fn record(owner: u128, number: u64, full: bool, tables: &[&str]) -> CheckpointRecord {
+    let table = |name: &&str| TableCommit {
+        name: (*name).to_owned(),
+        path: format!("tables/{name}"),
+        visible: true,
+        snapshot: Some(PreparedSnapshot { id: number, json: "{}".into() }),
+        capture: Value::Null,
+    };
+    CheckpointRecord {
+        format: FORMAT,
+        source: SOURCE,
+        number,
+        epoch: 1,
+        owner: Uuid::from_u128(owner),
+        committed_at_ms: 1000 * number as i64,
+        full,
+        position: json!(number),
+        capture: Value::Null,
+        tables: tables.iter().map(table).collect(),
+        dropped: vec![],
+    }
+}
+
+/// As many attempts as usual, in less time.
+fn quick() -> RetryPolicy {
+    RetryPolicy {
+        timeout: Duration::from_millis(100),
+        first_backoff: Duration::from_millis(1),
+        max_backoff: Duration::from_millis(2),
+        ..RetryPolicy::default()
+    }
+}
+
+fn faulty() -> Arc<Faulty> {
+    Arc::new(Faulty::new(Arc::new(InMemory::new())))
+}
+
+fn log(store: &Arc<Faulty>) -> CheckpointLog {
+    CheckpointLog::new(Arc::clone(store) as StoreRef, SOURCE)
+}
+
+async fn commit(log: &CheckpointLog, record: &CheckpointRecord) {
+    assert!(matches!(log.commit(record).await.unwrap(), CommitOutcome::Committed));
+}
+
+#[tokio::test]
+async fn the_newest_state_is_found_from_the_last_full_record_on() {
+    let store = faulty();
+    let log = log(&store);
+    assert!(log.recover().await.unwrap().is_none());
+    commit(&log, &record(1, 1, true, &["a"])).await;
+    commit(&log, &record(1, 2, false, &["b"])).await;
+    commit(&log, &record(1, 3, true, &["b", "c"])).await;
+    for number in 4..=12 {
+        commit(&log, &record(1, number, false, &["d"])).await;
+    }
+    let reads = store.count(Operation::Get);
+    let state = CheckpointLog::new(Arc::clone(&store) as StoreRef, SOURCE).recover().await.unwrap().unwrap();
+    assert_eq!((state.number, state.position), (12, json!(12)));
+    assert_eq!(state.tables.keys().collect::<Vec<_>>(), ["b", "c", "d"]);
+    assert_eq!(state.tables["d"].snapshot.as_ref().unwrap().id, 12);
+    assert_eq!(store.count(Operation::Get) - reads, 10, "nothing before the full record is read");
+    let recent: Vec<_> = log.list_recent(3).await.unwrap().into_iter().map(|record| record.number).collect();
+    assert_eq!(recent, [12, 11, 10]);
+}
+
+#[tokio::test]
+async fn of_two_writers_one_wins_each_number() {
+    let store = faulty();
+    let (one, two) = (log(&store), log(&store));
+    let mut won = [0, 0];
+    for number in 1..=50 {
+        let (left, right) = (record(1, number, number == 1, &["a"]), record(2, number, number == 1, &["b"]));
+        // Every other time, the one that comes first is held up on its way.
+        store.inject(Operation::Create, "checkpoint-", Fault::Delay(Duration::from_millis(1)), number as u32 % 2);
+        let outcomes = tokio::join!(one.commit(&left), two.commit(&right));
+        let winner = match (outcomes.0.unwrap(), outcomes.1.unwrap()) {
+            (CommitOutcome::Committed, CommitOutcome::Conflicted(other)) => {
+                assert_eq!(*other, left);
+                0
+            }
+            (CommitOutcome::Conflicted(other), CommitOutcome::Committed) => {
+                assert_eq!(*other, right);
+                1
+            }
+            both => panic!("checkpoint {number}: {both:?}"),
+        };
+        won[winner] += 1;
+        assert_eq!(one.read(number).await.unwrap().owner, Uuid::from_u128(winner as u128 + 1));
+    }
+    assert_eq!(won, [25, 25]);
+}
+
+#[tokio::test]
+async fn a_lost_answer_is_looked_up() {
+    let store = faulty();
+    let log = log(&store);
+    store.inject(Operation::Create, "checkpoint-", Fault::LoseAnswer, 1);
+    commit(&log, &record(1, 1, true, &[])).await;
+    // The other writer was first, and the loser's answer is lost on top.
+    commit(&log, &record(2, 2, false, &[])).await;
+    store.inject(Operation::Create, "checkpoint-", Fault::LoseAnswer, 1);
+    let outcome = log.commit(&record(1, 2, false, &[])).await.unwrap();
+    assert!(matches!(outcome, CommitOutcome::Conflicted(other) if other.owner == Uuid::from_u128(2)));
+}
+
+#[tokio::test]
+async fn what_cannot_be_found_out_is_said_to_be_unknown() {
+    let store = faulty();
+    let log = log(&store);
+    // Carried out, but neither the answer nor the object can be had.
+    store.inject(Operation::Create, "checkpoint-", Fault::LoseAnswer, 1);
+    store.inject(Operation::Get, "checkpoint-", Fault::Refuse, 1);
+    let error = log.commit(&record(1, 1, true, &[])).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
+    assert!(error.to_string().contains(log.path(1).as_ref()));
+    // Not carried out, as far as can be seen: it may still be on its way.
+    store.inject(Operation::Create, "checkpoint-", Fault::Refuse, 1);
+    assert_eq!(log.commit(&record(1, 2, false, &[])).await.unwrap_err().kind(), ErrorKind::Unknown);
+    // Reading finds out, and committing the same again is fine.
+    assert_eq!(log.read(1).await.unwrap().number, 1);
+    commit(&log, &record(1, 1, true, &[])).await;
+    commit(&log, &record(1, 2, false, &[])).await;
+}
+
+#[tokio::test]
+async fn a_retrying_store_commits_through_faults() {
+    let store = faulty();
+    let retrying: StoreRef = Arc::new(Retrying::new(Arc::clone(&store) as StoreRef, quick()));
+    let log = CheckpointLog::new(retrying, SOURCE);
+    for (number, fault) in (1..).zip([Fault::Refuse, Fault::LoseAnswer, Fault::Hang]) {
+        store.inject(Operation::Create, "checkpoint-", fault, 3);
+        commit(&log, &record(1, number, true, &[])).await;
+    }
+    // An answer is lost, and before the create is tried again another writer takes the number.
+    commit(&self::log(&store), &record(2, 4, true, &[])).await;
+    store.inject(Operation::Create, "checkpoint-", Fault::LoseAnswer, 2);
+    assert!(matches!(log.commit(&record(1, 4, true, &[])).await.unwrap(), CommitOutcome::Conflicted(_)));
+}
+
+#[tokio::test]
+async fn a_full_store_is_said_to_be_full() {
+    let store = faulty();
+    store.inject(Operation::Create, "checkpoint-", Fault::Full, 1);
+    let error = log(&store).commit(&record(1, 1, true, &[])).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Full, "{error}");
+}
+
+#[tokio::test]
+async fn a_damaged_or_missing_record_is_named() {
+    let store = faulty();
+    let log = log(&store);
+    commit(&log, &record(1, 1, true, &[])).await;
+    commit(&log, &record(1, 2, false, &["a"])).await;
+    commit(&log, &record(1, 3, false, &["a"])).await;
+    store.flip_bit(&log.path(2), 200).await.unwrap();
+    let error = log.recover().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert!(error.to_string().contains(log.path(2).as_ref()), "{error}");
+    store.delete(&log.path(2)).await.unwrap();
+    let error = log.recover().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert!(error.to_string().contains("missing"), "{error}");
+    // A record under another's name is not taken for it.
+    store.copy(&log.path(1), &log.path(2)).await.unwrap();
+    assert!(log.recover().await.unwrap_err().to_string().contains("it holds checkpoint 1"));
+}
+
+#[tokio::test]
+async fn a_record_that_follows_on_nothing_is_refused() {
+    let store = faulty();
+    let log = log(&store);
+    assert_eq!(log.commit(&record(1, 0, true, &[])).await.unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(log.commit(&record(1, 2, true, &[])).await.unwrap_err().kind(), ErrorKind::Invalid);
+    commit(&log, &record(1, 1, true, &[])).await;
+    assert_eq!(log.commit(&record(1, 3, true, &[])).await.unwrap_err().kind(), ErrorKind::Invalid);
+    let mut foreign = record(1, 2, true, &[]);
+    foreign.source = Uuid::from_u128(8);
+    assert_eq!(log.commit(&foreign).await.unwrap_err().kind(), ErrorKind::Invalid);
+    // Without having read anything, a log looks for the record before.
+    commit(&self::log(&store), &record(1, 2, true, &[])).await;
+}
+
+#[tokio::test]
+async fn only_what_nothing_builds_on_expires() {
+    let store = faulty();
+    let log = log(&store);
+    for number in 1..=9 {
+        commit(&log, &record(1, number, number % 3 == 1, &["a"])).await;
+    }
+    // Written at 1000 times the number; 7 is the newest full one.
+    assert_eq!(log.expire(3500).await.unwrap(), 3);
+    assert_eq!(log.expire(i64::MAX).await.unwrap(), 3);
+    assert_eq!(log.expire(i64::MAX).await.unwrap(), 0);
+    let numbers: Vec<_> = log.list_recent(99).await.unwrap().into_iter().map(|record| record.number).collect();
+    assert_eq!(numbers, [9, 8, 7]);
+    assert_eq!(log.recover().await.unwrap().unwrap().number, 9);
+}

@@ -1,1 +1,127 @@
+use super::*;
 
+fn new_field(name: &str, data_type: DataType, nullable: bool) -> NewField {
+    NewField { name: name.into(), data_type, nullable, description: None }
+}
+
+fn orders() -> TableSchema {
+    let fields = vec![
+        new_field("id", DataType::Int, false),
+        new_field("status", DataType::Varchar(10), true),
+        new_field("amount", DataType::Decimal { precision: 12, scale: 2 }, true),
+    ];
+    TableSchema::new(fields, vec!["id".into()], TableSchema::default_options(4, 8), Some("Bestellungen".into()), 1)
+        .unwrap()
+}
+
+fn add(name: &str, position: ColumnPosition) -> SchemaChange {
+    SchemaChange::AddColumn { field: new_field(name, DataType::String, true), position }
+}
+
+fn names(schema: &TableSchema) -> Vec<&str> {
+    schema.fields.iter().map(|field| field.name.as_str()).collect()
+}
+
+#[test]
+fn json_survives_a_round_trip() {
+    let mut schema = orders();
+    schema.fields[1].description = Some("of the order".into());
+    assert_eq!(TableSchema::from_json("schema-0", schema.to_json().as_bytes()).unwrap(), schema);
+    assert_eq!(schema.buckets().unwrap(), 4);
+}
+
+#[test]
+fn field_ids_are_kept_by_renames_and_never_used_again() {
+    let schema = orders();
+    let next = schema
+        .evolve(
+            &[
+                add("note", ColumnPosition::After("id".into())),
+                SchemaChange::DropColumn { name: "amount".into() },
+                SchemaChange::RenameColumn { from: "status".into(), to: "state".into() },
+                add("amount", ColumnPosition::First),
+                SchemaChange::Move { name: "note".into(), position: ColumnPosition::Last },
+            ],
+            2,
+        )
+        .unwrap();
+    assert_eq!((next.id, next.highest_field_id, next.time_millis), (1, 4, 2));
+    assert_eq!(names(&next), ["amount", "id", "state", "note"]);
+    assert_eq!(next.fields.iter().map(|field| field.id).collect::<Vec<_>>(), [4, 0, 1, 3]);
+    // The column with the largest id goes; the one added next must not get its id.
+    let last =
+        next.evolve(&[SchemaChange::DropColumn { name: "amount".into() }, add("x", ColumnPosition::Last)], 3).unwrap();
+    assert_eq!(last.field("x").unwrap().id, 5);
+}
+
+#[test]
+fn a_renamed_key_column_stays_the_key() {
+    let next = orders().evolve(&[SchemaChange::RenameColumn { from: "id".into(), to: "order_id".into() }], 2).unwrap();
+    assert_eq!(next.primary_keys, ["order_id"]);
+    let file_schema = next.file_schema();
+    assert_eq!(file_schema.field(0).name(), "_KEY_order_id");
+    assert_eq!(file_schema.field(0).metadata()[FIELD_ID], "1073741823");
+}
+
+#[test]
+fn changes_that_need_rows_written_anew_are_refused() {
+    let change_type =
+        |name: &str, data_type, nullable| SchemaChange::ChangeType { name: name.into(), data_type, nullable };
+    for (change, what) in [
+        (SchemaChange::DropColumn { name: "id".into() }, "part of the primary key"),
+        (change_type("id", DataType::BigInt, false), "part of the primary key"),
+        (change_type("status", DataType::Varchar(9), true), "written anew"),
+        (change_type("amount", DataType::Decimal { precision: 12, scale: 3 }, true), "written anew"),
+        (change_type("status", DataType::String, false), "NOT NULL"),
+        (change_type("id", DataType::Int, true), "nullable"),
+        (SchemaChange::DropColumn { name: "nothing".into() }, "no column \"nothing\""),
+        (add("status", ColumnPosition::Last), "not unique"),
+        (add("x", ColumnPosition::After("y".into())), "no column \"y\""),
+        (SchemaChange::RenameColumn { from: "status".into(), to: "_KEY_x".into() }, "reserved"),
+        (
+            SchemaChange::AddColumn { field: new_field("x", DataType::Int, false), position: ColumnPosition::Last },
+            "NOT NULL",
+        ),
+        (
+            SchemaChange::AddColumn {
+                field: new_field("x", DataType::Timestamp(3), true),
+                position: ColumnPosition::Last,
+            },
+            "4 to 6 digits",
+        ),
+    ] {
+        let error = orders().evolve(std::slice::from_ref(&change), 2).expect_err(what).to_string();
+        assert!(error.contains(what), "{change:?}: {error}");
+    }
+    let wider = [
+        change_type("status", DataType::String, true),
+        change_type("amount", DataType::Decimal { precision: 14, scale: 4 }, true),
+    ];
+    assert!(orders().evolve(&wider, 2).is_ok());
+}
+
+#[test]
+fn a_table_needs_a_sound_key() {
+    let fields = || vec![new_field("id", DataType::Int, false), new_field("x", DataType::Int, true)];
+    for keys in [vec![], vec!["x"], vec!["id", "id"], vec!["y"]] {
+        let keys = keys.into_iter().map(str::to_owned).collect();
+        assert!(TableSchema::new(fields(), keys, BTreeMap::new(), None, 0).is_err());
+    }
+}
+
+#[test]
+fn foreign_schemas_are_told_apart_from_damaged_ones() {
+    let json = orders().to_json();
+    let partitioned = json.replace("\"partitionKeys\": []", "\"partitionKeys\": [\"status\"]");
+    for (json, kind) in [
+        (partitioned, crate::ErrorKind::Invalid),
+        (json.replace("\"version\": 3", "\"version\": 4"), crate::ErrorKind::Invalid),
+        (json.replace("VARCHAR(10)", "ARRAY<INT>"), crate::ErrorKind::Invalid),
+        (json.replace("\"id\": 2,", "\"id\": 1,"), crate::ErrorKind::Corrupt),
+        (json[..json.len() - 1].to_owned(), crate::ErrorKind::Corrupt),
+    ] {
+        let error = TableSchema::from_json("t/schema/schema-0", json.as_bytes()).expect_err(&json);
+        assert_eq!(error.kind(), kind, "{error}");
+        assert!(error.to_string().contains("t/schema/schema-0"), "{error}");
+    }
+}
