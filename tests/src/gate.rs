@@ -107,12 +107,13 @@ impl Gate {
         let log = OpenOptions::new().create(true).append(true).open(self.log_path()).expect("the folder is writable");
         let mut command = Command::new(binary());
         command
+            .arg("serve")
             .arg("--store")
             .arg(&self.store)
             .arg("--listen")
             .arg(format!("127.0.0.1:{}", self.port))
             .args(&self.options)
-            .env("RUST_LOG", std::env::var("TIDEGATE_TEST_LOG").unwrap_or_else(|_| "info".to_owned()))
+            .env("TIDEGATE_LOG", std::env::var("TIDEGATE_TEST_LOG").unwrap_or_else(|_| "info".to_owned()))
             .env("NO_COLOR", "1")
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .stdout(log.try_clone().expect("a file can be shared"))

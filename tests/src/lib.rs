@@ -6,10 +6,10 @@
 pub mod await_state;
 pub mod bank;
 pub mod canonical;
-//pub mod checkpoints;
+pub mod checkpoints;
 pub mod gate;
 pub mod guard;
 pub mod pg;
-//pub mod pypaimon;
+pub mod pypaimon;
 pub mod servers;
 pub mod workload;
