@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use arrow::{
-    array::{Array, AsArray, Int64Array},
+    array::{AsArray, BooleanArray, Int64Array, RecordBatch},
+    compute::{filter_record_batch, sum},
     datatypes::Int64Type,
 };
-use bytes::Bytes;
 use object_store::ObjectStoreExt;
 use parquet::arrow::{ProjectionMask, arrow_reader::ParquetRecordBatchReaderBuilder};
 use tidegate_storage::{
     checkpoint::{CheckpointLog, CheckpointState, PreparedSnapshot, TableCommit},
     store::{self, StoreRef},
-    table::TableVersion,
+    table::{LiveFile, TableVersion},
 };
 use uuid::Uuid;
 
@@ -77,30 +77,53 @@ pub async fn assert_bank_total_at_every_checkpoint(gate: &Gate, source: &str) {
     assert!(seen > 1, "the bank is complete in {seen} of {last} checkpoints");
 }
 
+/// Hands the live rows of a table, as of the newest checkpoint, to `visit`, one batch after another.
+pub async fn for_each_batch(gate: &Gate, table: &str, mut visit: impl FnMut(RecordBatch)) {
+    let (store, log) = open(gate, None).await;
+    let state = log.recover().await.expect("the checkpoints can be read").expect("there is a checkpoint");
+    let commit = state.tables.get(table).unwrap_or_else(|| panic!("no checkpoint has {table}"));
+    let snapshot = commit.snapshot.as_ref().expect("the table has a snapshot");
+    let version = load(&store, &commit.path, &snapshot.json).await;
+    let columns: Vec<String> = version.schema.fields.iter().map(|field| field.name.clone()).collect();
+    let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
+    for file in &version.files {
+        read_live_rows(&store, file, &columns, &mut visit).await;
+    }
+}
+
+async fn load(store: &StoreRef, path: &str, snapshot_json: &str) -> TableVersion {
+    TableVersion::load(store, &path.into(), snapshot_json).await.expect("a snapshot can be loaded")
+}
+
+async fn read_live_rows(store: &StoreRef, file: &LiveFile, columns: &[&str], visit: &mut impl FnMut(RecordBatch)) {
+    let bytes = store.get(&file.path).await.expect("a data file is there").bytes().await.expect("it can be read");
+    let builder = ParquetRecordBatchReaderBuilder::try_new(bytes).expect("a data file is Parquet");
+    let mask = ProjectionMask::columns(builder.parquet_schema(), columns.iter().copied());
+    let mut position = 0_u32;
+    for batch in builder.with_projection(mask).build().expect("a data file can be read") {
+        let batch = batch.expect("a data file can be decoded");
+        let rows = u32::try_from(batch.num_rows()).expect("a batch is small");
+        let live: BooleanArray = (position..position + rows)
+            .map(|row| Some(file.deleted.as_ref().is_none_or(|deleted| !deleted.contains(row))))
+            .collect();
+        position += rows;
+        visit(filter_record_batch(&batch, &live).expect("rows can be filtered"));
+    }
+}
+
 /// The sum of a BIGINT column over the live rows of a table's snapshot.
 async fn column_sum(store: &StoreRef, path: &str, snapshot_json: &str, column: &str) -> i64 {
-    let version = TableVersion::load(store, &path.into(), snapshot_json).await.expect("a snapshot can be loaded");
-    let mut sum = 0;
+    let version = load(store, path, snapshot_json).await;
+    let mut total = 0;
     let mut rows = 0;
     for file in &version.files {
-        let bytes: Bytes =
-            store.get(&file.path).await.expect("a data file is there").bytes().await.expect("it can be read");
-        let builder = ParquetRecordBatchReaderBuilder::try_new(bytes).expect("a data file is Parquet");
-        let mask = ProjectionMask::columns(builder.parquet_schema(), [column]);
-        let mut position = 0_u32;
-        for batch in builder.with_projection(mask).build().expect("a data file can be read") {
-            let batch = batch.expect("a data file can be decoded");
+        let mut add = |batch: RecordBatch| {
             let values: &Int64Array = batch.column(0).as_primitive::<Int64Type>();
-            for i in 0..values.len() {
-                let dead = file.deleted.as_ref().is_some_and(|deleted| deleted.contains(position));
-                if !dead {
-                    sum += values.value(i);
-                    rows += 1;
-                }
-                position += 1;
-            }
-        }
+            rows += batch.num_rows() as u64;
+            total += sum(values).unwrap_or(0);
+        };
+        read_live_rows(store, file, &[column], &mut add).await;
     }
     assert_eq!(rows, version.row_count(), "the snapshot of {path} counts its rows");
-    sum
+    total
 }

@@ -41,7 +41,7 @@ fn options(server: &Server, changed: &[(&str, &str)]) -> String {
         options.retain(|(known, _)| known != name);
         options.push((name, value));
     }
-    options.iter().map(|(name, value)| format!("\"{name}\" = '{value}'")).collect::<Vec<_>>().join(", ")
+    options.iter().map(|(name, value)| format!("'{name}' = '{value}'")).collect::<Vec<_>>().join(", ")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -150,7 +150,7 @@ async fn a_table_without_a_primary_key_is_left_out_or_given_one() {
     assert_eq!(pg.error("SELECT * FROM shop.no_key").await.sqlstate, "42P01");
     pg.execute("DROP SOURCE shop").await;
 
-    let with_key = options(&server, &[]).replace(", \"tables\" = 'shop.*'", "");
+    let with_key = options(&server, &[]).replace(", 'tables' = 'shop.*'", "");
     pg.execute(&format!("CREATE SOURCE keyed TABLES (shop.t, shop.no_key KEY (a)) WITH ({with_key})")).await;
     pg.execute("WAIT FOR SOURCE keyed SNAPSHOT TIMEOUT '60 seconds'").await;
     server.execute(&["UPDATE shop.no_key SET b = 7 WHERE a = 2", "DELETE FROM shop.no_key WHERE a = 1"]).await;
@@ -163,12 +163,12 @@ async fn a_server_id_that_is_taken_is_named() {
     let server = server_with_table(Kind::MariaDb, &[]).await;
     let mut gate = Gate::start().await;
     gate.expect_in_log("TG0").expect_in_log("server id").expect_in_log("retry");
-    gate.create_source("one", &server, "shop.t", ", server-id = 4242").await;
+    gate.create_source("one", &server, "shop.t", ", 'server-id' = '4242'").await;
     let pg = gate.connect().await;
     pg.execute("WAIT FOR SOURCE one SNAPSHOT TIMEOUT '60 seconds'").await;
     let mut other = Gate::start().await;
     other.expect_in_log("TG0").expect_in_log("server id").expect_in_log("retry");
-    other.create_source("two", &server, "shop.t", ", server-id = 4242").await;
+    other.create_source("two", &server, "shop.t", ", 'server-id' = '4242'").await;
     // The database ends one of the two connections: whoever loses says why.
     let deadline = tidegate_tests::await_state::Deadline::after(Duration::from_secs(60));
     loop {

@@ -23,7 +23,7 @@ async fn killed_at_random_moments(kind: Kind, kills: u32) {
         "mix",
         &server,
         &format!("{DATABASE}.*"),
-        ", scan.incremental.snapshot.chunk.size = 200, scan.snapshot.fetch.size = 20",
+        ", 'scan.incremental.snapshot.chunk.size' = '200', 'scan.snapshot.fetch.size' = '20'",
     )
     .await;
     let mut rng = StdRng::seed_from_u64(plan.seed);

@@ -48,7 +48,7 @@ async fn tables_change_in_flight(kind: Kind, during_snapshot: bool) {
         conn.query_drop(sql).await.expect("rows can be inserted");
     }
     let mut gate = Gate::start().await;
-    let slow = ", scan.incremental.snapshot.chunk.size = 200, scan.snapshot.fetch.size = 10";
+    let slow = ", 'scan.incremental.snapshot.chunk.size' = '200', 'scan.snapshot.fetch.size' = '10'";
     gate.create_source("ddl", &server, "ddl.*", if during_snapshot { slow } else { "" }).await;
     let pg = gate.connect().await;
     if !during_snapshot {

@@ -22,7 +22,7 @@ async fn snapshot_under_load(kind: Kind, plan: Plan, after: Duration) {
         "mix",
         &server,
         &format!("{DATABASE}.*"),
-        ", scan.incremental.snapshot.chunk.size = 100, scan.snapshot.fetch.size = 25",
+        ", 'scan.incremental.snapshot.chunk.size' = '100', 'scan.snapshot.fetch.size' = '25'",
     )
     .await;
     gate.connect().await.execute("WAIT FOR SOURCE mix SNAPSHOT TIMEOUT '300 seconds'").await;
