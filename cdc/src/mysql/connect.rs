@@ -1,5 +1,6 @@
 //! Connections in a fixed session, and the positions a server is at.
 
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
@@ -22,9 +23,23 @@ pub(crate) use failure::{query_failed, server_message};
 #[derive(Debug)]
 pub struct Conn {
     inner: mysql_async::Conn,
+    /// Rows that fit into a page, of tables whose rows are too large for the limit asked for.
+    page_limits: HashMap<String, usize>,
 }
 
 impl Conn {
+    fn new(inner: mysql_async::Conn) -> Self {
+        Self { inner, page_limits: HashMap::new() }
+    }
+
+    pub(crate) fn page_limit(&self, table: &str) -> Option<usize> {
+        self.page_limits.get(table).copied()
+    }
+
+    pub(crate) fn set_page_limit(&mut self, table: String, rows: usize) {
+        self.page_limits.insert(table, rows);
+    }
+
     /// Says good-bye to the server. A connection that is only dropped is closed without a word, which servers count as
     /// aborted.
     pub async fn close(self) {
@@ -60,7 +75,7 @@ const PREPARED_STATEMENTS: usize = 256;
 /// Connects, fixes the session, and asks the server who it is.
 pub async fn connect(options: &ConnectionOptions) -> Result<(Conn, ServerInfo)> {
     let work = async {
-        let mut conn = Conn { inner: dial(options).await? };
+        let mut conn = Conn::new(dial(options).await?);
         let info = who_is_there(&mut conn).await?;
         fix_session(&mut conn, &info).await?;
         Ok((conn, info))

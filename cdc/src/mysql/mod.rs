@@ -5,8 +5,10 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 pub mod binlog;
+pub mod catalog;
 pub mod charset;
 pub mod connect;
+pub mod snapshot;
 pub mod types;
 pub mod value;
 

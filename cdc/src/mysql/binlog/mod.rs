@@ -16,6 +16,8 @@ mod reader;
 mod rows_event;
 mod table_map;
 
+pub mod stream;
+
 pub use decode::RowDecoder;
 pub use error::{DecodeError, Mismatch};
 pub use event::{Checksum, Event, EventHeader, FormatDescription, Xid, checksum_of_format_description, parse_event};

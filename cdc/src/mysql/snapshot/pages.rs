@@ -1,0 +1,319 @@
+//! One page of a table: a single SELECT by key order, fetched whole, straight into columns.
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use mysql_async::prelude::Queryable;
+use mysql_async::{Params, Row, Value};
+use tidegate_storage::paimon::TableSchema;
+use tidegate_storage::table::RowKind;
+
+use super::key::{KeyColumn, KeyRange, KeyValue, Side, condition, parameters, quote};
+use crate::error::{Code, Error, Result};
+use crate::mysql::ServerInfo;
+use crate::mysql::connect::{Conn, log_end, query_failed};
+use crate::mysql::types::{MysqlTable, MysqlType};
+use crate::mysql::value::{DateTimeParts, date_days, write_time};
+use crate::rows::{ColumnBuffer, PushError, RowBuffer};
+use crate::source::position::FilePosition;
+
+/// Decoded bytes after which a page takes no more rows, however many were asked for.
+const PAGE_BYTES: usize = 64 << 20;
+
+/// Rows of a key range, read at one moment.
+#[derive(Debug)]
+pub struct Page {
+    /// The log's end before the page was read.
+    pub low: FilePosition,
+    /// The log's end after the page was read: nothing that the page shows lies behind it.
+    pub high: FilePosition,
+    /// The rows, in key order, with the columns of the schema.
+    pub batch: RecordBatch,
+    /// The key of the last row; `None` if there is no row.
+    pub last_key: Option<Vec<KeyValue>>,
+    /// Whether the range has no more rows.
+    pub end_of_range: bool,
+}
+
+/// Reads the rows of a range behind a key, at most `limit`, or fewer if they are large.
+///
+/// The statement stays prepared on the connection. Columns of the schema are looked up in the table by name; columns that
+/// only one of both has are an error ([`Code::TableChanged`] if the server has no such column any more).
+pub async fn read_page(
+    conn: &mut Conn,
+    server: &ServerInfo,
+    table: &MysqlTable,
+    schema: &Arc<TableSchema>,
+    range: &KeyRange,
+    after: Option<&[KeyValue]>,
+    limit: usize,
+) -> Result<Page> {
+    let low = log_end(conn, server).await?;
+    let (batch, last_key, end_of_range) = select(conn, table, schema, range, after, limit).await?;
+    let high = log_end(conn, server).await?;
+    Ok(Page { low, high, batch, last_key, end_of_range })
+}
+
+async fn select(
+    conn: &mut Conn,
+    table: &MysqlTable,
+    schema: &Arc<TableSchema>,
+    range: &KeyRange,
+    after: Option<&[KeyValue]>,
+    limit: usize,
+) -> Result<(RecordBatch, Option<Vec<KeyValue>>, bool)> {
+    let name = format!("{}.{}", table.database, table.name);
+    let plan = Plan::new(table, schema)?;
+    let limit = conn.page_limit(&name).unwrap_or(limit).min(limit).max(1);
+    let lower = after.or(range.lower.as_deref());
+    let (sql, parameters) = plan.statement(table, lower, range.upper.as_deref(), limit)?;
+
+    let mut rows =
+        Rows { name: &name, plan: &plan, buffer: RowBuffer::new(schema), last: None, seen: 0, bytes: 0, failed: None };
+    let failed = |error| query_failed(&format!("a page of {name} could not be read"), error);
+    let outcome = conn.exec_iter(sql.as_str(), Params::Positional(parameters.clone())).await;
+    let outcome = match outcome {
+        // The key was given by hand, and there is no primary one.
+        Err(mysql_async::Error::Server(error)) if error.code == NO_SUCH_KEY => {
+            let sql = sql.replacen(FORCE_PRIMARY, "", 1);
+            conn.exec_iter(sql, Params::Positional(parameters)).await
+        }
+        outcome => outcome,
+    };
+    let mut result = outcome.map_err(failed)?;
+    let pulled = result.for_each(|row| rows.take(row)).await;
+    let drained = result.drop_result().await;
+    pulled.and(drained).map_err(failed)?;
+
+    let Rows { mut buffer, last, seen, failed: bad, .. } = rows;
+    if let Some(error) = bad {
+        return Err(error);
+    }
+    let taken = buffer.len();
+    if taken < seen {
+        // Next time only as many rows as will be kept.
+        conn.set_page_limit(name.clone(), taken.max(1));
+    }
+    let last_key = last.map(|row| plan.key_of(&name, &row)).transpose()?;
+    let (batch, _) = buffer.take().map_err(|error| {
+        Error::new(Code::ValueNotStorable, format!("a page of {name} does not fit into columns")).with_source(error)
+    })?;
+    Ok((batch, last_key, seen < limit))
+}
+
+const NO_SUCH_KEY: u16 = 1176;
+const FORCE_PRIMARY: &str = " FORCE INDEX (PRIMARY)";
+
+/// What is selected from a table, and how the values become columns.
+struct Plan<'a> {
+    columns: Vec<Column<'a>>,
+    key: Vec<KeyColumn>,
+    /// For each key column, which selected value is its bound.
+    key_places: Vec<usize>,
+    select: String,
+}
+
+struct Column<'a> {
+    name: &'a str,
+    column_type: &'a MysqlType,
+    is_key: bool,
+}
+
+impl<'a> Plan<'a> {
+    fn new(table: &'a MysqlTable, schema: &TableSchema) -> Result<Self> {
+        let key = KeyColumn::of(table)?;
+        let mut columns = Vec::with_capacity(schema.fields.len());
+        let mut selected = Vec::with_capacity(schema.fields.len() + key.len());
+        for field in &schema.fields {
+            let column =
+                table.column_index(&field.name).and_then(|index| table.columns.get(index)).ok_or_else(|| {
+                    Error::new(
+                        Code::SchemaMismatch,
+                        format!("{}.{} has no column `{}`", table.database, table.name, field.name),
+                    )
+                })?;
+            selected.push(quote(&column.name));
+            columns.push(Column { name: &column.name, column_type: &column.column_type, is_key: !field.nullable });
+        }
+        let mut key_places = Vec::with_capacity(key.len());
+        for (name, column) in table.primary_key.iter().zip(&key) {
+            let own = columns.iter().position(|c| c.name.to_lowercase() == name.to_lowercase());
+            key_places.push(match own {
+                Some(place) if !column.is_ordinal() => place,
+                _ => {
+                    selected.push(column.selected());
+                    selected.len() - 1
+                }
+            });
+        }
+        Ok(Self { columns, key, key_places, select: selected.join(", ") })
+    }
+
+    fn statement(
+        &self,
+        table: &MysqlTable,
+        lower: Option<&[KeyValue]>,
+        upper: Option<&[KeyValue]>,
+        limit: usize,
+    ) -> Result<(String, Vec<Value>)> {
+        let (filter, values) = within(&self.key, lower, upper)?;
+        let from = format!("{}.{}", quote(&table.database), quote(&table.name));
+        let order: Vec<String> = table.primary_key.iter().map(|name| quote(name)).collect();
+        Ok((
+            format!(
+                "SELECT {} FROM {from}{FORCE_PRIMARY}{filter} ORDER BY {} LIMIT {limit}",
+                self.select,
+                order.join(", ")
+            ),
+            values,
+        ))
+    }
+
+    fn key_of(&self, table: &str, row: &[Value]) -> Result<Vec<KeyValue>> {
+        self.key
+            .iter()
+            .zip(&self.key_places)
+            .map(|(column, &place)| {
+                row.get(place).and_then(|value| KeyValue::from_selected(column, value)).ok_or_else(|| {
+                    Error::new(Code::KeyNotStorable, format!("a key of {table} cannot be used as a bound"))
+                })
+            })
+            .collect()
+    }
+}
+
+/// The condition of the rows between two bounds, with its parameters.
+pub(super) fn within(
+    key: &[KeyColumn],
+    lower: Option<&[KeyValue]>,
+    upper: Option<&[KeyValue]>,
+) -> Result<(String, Vec<Value>)> {
+    let mut filter = String::new();
+    let mut values = Vec::new();
+    for (bound, side) in [(lower, Side::After), (upper, Side::UpTo)] {
+        let Some(bound) = bound else { continue };
+        let (sql, order) = condition(key, side);
+        filter.push_str(if filter.is_empty() { " WHERE " } else { " AND " });
+        filter.push_str(&format!("({sql})"));
+        values.extend(parameters(bound, &order)?);
+    }
+    Ok((filter, values))
+}
+
+/// Takes rows as they arrive. After an error, or when the page is large enough, the rest is only counted.
+struct Rows<'a> {
+    name: &'a str,
+    plan: &'a Plan<'a>,
+    buffer: RowBuffer,
+    last: Option<Vec<Value>>,
+    seen: usize,
+    bytes: usize,
+    failed: Option<Error>,
+}
+
+impl Rows<'_> {
+    fn take(&mut self, row: Row) {
+        self.seen += 1;
+        // Once a row was left out, all behind it are: the page ends with the last one taken.
+        if self.failed.is_some() || self.seen - self.buffer.len() > 1 || self.bytes > PAGE_BYTES {
+            return;
+        }
+        let values = row.unwrap();
+        for (i, (column, value)) in self.plan.columns.iter().zip(&values).enumerate() {
+            if let Err(error) = push(self.buffer.column_mut(i), column.column_type, value) {
+                self.failed = Some(refused(self.name, column, error));
+                return;
+            }
+            if let Value::Bytes(bytes) = value {
+                self.bytes += bytes.len();
+            }
+        }
+        self.buffer.end_row(RowKind::InsertAbsent);
+        self.last = Some(values);
+    }
+}
+
+fn refused(table: &str, column: &Column<'_>, error: PushError) -> Error {
+    let code = if column.is_key { Code::KeyNotStorable } else { Code::ValueNotStorable };
+    Error::new(code, format!("a value of {table}, column `{}`, cannot be stored", column.name))
+        .with_detail(format!("The reason: {error}."))
+}
+
+/// Pushes a selected value in the form that the log's row images give it as well.
+fn push(out: &mut ColumnBuffer, column_type: &MysqlType, value: &Value) -> Result<(), PushError> {
+    match value {
+        Value::NULL => out.push_null(),
+        Value::Int(value) => out.push_i64(*value),
+        Value::UInt(value) => out.push_u64(*value),
+        Value::Float(value) => out.push_f32(*value),
+        Value::Double(value) => out.push_f64(*value),
+        Value::Bytes(bytes) => match column_type {
+            MysqlType::Decimal { precision, scale, .. } if *precision <= 38 => {
+                out.push_decimal(decimal(bytes, *scale).ok_or(PushError::OutOfRange)?)
+            }
+            MysqlType::Bit { length: 1 } => out.push_bool(bytes.iter().any(|byte| *byte != 0)),
+            MysqlType::Binary { length } => out.push_padded(bytes, *length as usize),
+            _ => out.push_bytes(bytes),
+        },
+        Value::Date(year, month, day, hour, minute, second, micros) => {
+            let (year, month, day) = (u32::from(*year), u32::from(*month), u32::from(*day));
+            if *column_type == MysqlType::Date {
+                return match date_days(year, month, day) {
+                    Some(days) => out.push_date(days),
+                    None => out.push_null(),
+                };
+            }
+            let parts = DateTimeParts {
+                year,
+                month,
+                day,
+                hour: u32::from(*hour),
+                minute: u32::from(*minute),
+                second: u32::from(*second),
+                micros: *micros,
+            };
+            match parts.micros_since_epoch() {
+                Some(micros) => out.push_micros(micros),
+                None => out.push_null(),
+            }
+        }
+        Value::Time(negative, days, hours, minutes, seconds, micros) => {
+            let MysqlType::Time { fsp } = column_type else { return Err(PushError::WrongType) };
+            let hours = days.saturating_mul(24).saturating_add(u32::from(*hours));
+            let (minutes, seconds) = (u32::from(*minutes), u32::from(*seconds));
+            out.push_text_with(|text| {
+                write_time(text, *negative, hours, minutes, seconds, *micros, *fsp);
+                Ok(())
+            })
+        }
+    }
+}
+
+/// The digits of a decimal as the server spells it, as an integer at the column's scale.
+fn decimal(text: &[u8], scale: u8) -> Option<i128> {
+    let (negative, digits) = match text {
+        [b'-', digits @ ..] => (true, digits),
+        [b'+', digits @ ..] => (false, digits),
+        digits => (false, digits),
+    };
+    let mut value: i128 = 0;
+    let mut fraction: Option<u8> = None;
+    for byte in digits {
+        match byte {
+            b'0'..=b'9' => {
+                value = value.checked_mul(10)?.checked_add(i128::from(byte - b'0'))?;
+                if let Some(places) = &mut fraction {
+                    *places += 1;
+                }
+            }
+            b'.' if fraction.is_none() => fraction = Some(0),
+            _ => return None,
+        }
+    }
+    let missing = scale.checked_sub(fraction.unwrap_or(0))?;
+    value = value.checked_mul(10_i128.checked_pow(u32::from(missing))?)?;
+    Some(if negative { -value } else { value })
+}
+
+#[cfg(test)]
+mod tests;
