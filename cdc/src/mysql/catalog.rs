@@ -2,11 +2,10 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use mysql_async::prelude::Queryable;
-use mysql_async::{Params, Value};
+use mysql_async::Value;
 
 use crate::error::Result;
-use crate::mysql::connect::{Conn, query_failed};
+use crate::mysql::connect::{Conn, ask_with};
 use crate::mysql::types::{MysqlColumn, MysqlTable, MysqlType};
 use crate::mysql::{Flavor, ServerInfo};
 use crate::source::definition::{SYSTEM_SCHEMAS, SourceDefinition};
@@ -50,7 +49,7 @@ pub async fn load_tables(
     if tables.is_empty() {
         return Ok(Vec::new());
     }
-    let failed = |error| query_failed(&format!("the tables of `{database}` could not be looked up"), error);
+    let what = format!("the tables of `{database}` could not be looked up");
     // Many names are cheaper to filter here than to send.
     let by_name = tables.len() <= 500;
     let mut filter = "table_schema = ?".to_owned();
@@ -65,18 +64,13 @@ pub async fn load_tables(
     };
 
     let mut found: BTreeMap<String, MysqlTable> = BTreeMap::new();
-    let columns = conn
-        .exec_iter(
-            format!(
-                "SELECT table_name, column_name, column_type, is_nullable, column_comment, column_default, extra, \
+    type ColumnRow = (String, String, String, String, String, Option<String>, String, Option<String>, Option<String>);
+    let sql = format!(
+        "SELECT table_name, column_name, column_type, is_nullable, column_comment, column_default, extra, \
                  character_set_name, collation_name FROM information_schema.columns WHERE {filter} \
                  ORDER BY table_name, ordinal_position"
-            ),
-            Params::Positional(parameters.clone()),
-        )
-        .await;
-    type ColumnRow = (String, String, String, String, String, Option<String>, String, Option<String>, Option<String>);
-    let rows: Vec<ColumnRow> = columns.map_err(failed)?.collect_and_drop().await.map_err(failed)?;
+    );
+    let rows: Vec<ColumnRow> = ask_with(conn, &what, &sql, parameters.clone()).await?;
     for (table, name, column_type, nullable, comment, default, extra, charset, collation) in rows {
         if !is_wanted(&table) {
             continue;
@@ -102,16 +96,11 @@ pub async fn load_tables(
             .columns
             .push(column);
     }
-    let keys: Vec<(String, String)> = conn
-        .exec(
-            format!(
-                "SELECT table_name, column_name FROM information_schema.statistics WHERE {filter} \
+    let sql = format!(
+        "SELECT table_name, column_name FROM information_schema.statistics WHERE {filter} \
                  AND index_name = 'PRIMARY' ORDER BY table_name, seq_in_index"
-            ),
-            Params::Positional(parameters),
-        )
-        .await
-        .map_err(failed)?;
+    );
+    let keys: Vec<(String, String)> = ask_with(conn, &what, &sql, parameters).await?;
     for (table, column) in keys {
         if let Some(table) = found.get_mut(&table) {
             table.primary_key.push(column);
@@ -154,10 +143,6 @@ impl Scope {
         self.filter.push_str(&format!("{condition} ({})", placeholders(names.len())));
         self.parameters.extend(names.iter().map(|name| Value::from(*name)));
     }
-
-    fn parameters(&self) -> Params {
-        Params::Positional(self.parameters.clone())
-    }
 }
 
 /// Types whose columns are mirrored whatever else they say; the other ones are looked at one by one.
@@ -180,20 +165,15 @@ pub async fn list_tables(
     server: &ServerInfo,
     definition: &SourceDefinition,
 ) -> Result<Vec<MatchedTable>> {
-    let failed = |error| query_failed("the server's tables could not be listed", error);
+    let what = "the server's tables could not be listed";
     let fold = server.folds_case();
     let scope = Scope::of(definition);
     let filter = &scope.filter;
-    let rows: Vec<(String, String, String, Option<u64>)> = conn
-        .exec(
-            format!(
-                "SELECT table_schema, table_name, table_type, table_rows FROM information_schema.tables WHERE {filter} \
+    let sql = format!(
+        "SELECT table_schema, table_name, table_type, table_rows FROM information_schema.tables WHERE {filter} \
                  ORDER BY table_schema, table_name"
-            ),
-            scope.parameters(),
-        )
-        .await
-        .map_err(failed)?;
+    );
+    let rows: Vec<(String, String, String, Option<u64>)> = ask_with(conn, what, &sql, scope.parameters.clone()).await?;
     let rows: Vec<_> = rows
         .into_iter()
         .filter(|(database, table, kind, _)| {
@@ -263,20 +243,15 @@ fn usable_key(indexes: &BTreeMap<String, Index>, key: &[String]) -> Result<Vec<S
 }
 
 async fn unique_indexes(conn: &mut Conn, scope: &Scope) -> Result<HashMap<TableName, BTreeMap<String, Index>>> {
-    let failed = |error| query_failed("the server's keys could not be listed", error);
+    let what = "the server's keys could not be listed";
     type Row = (String, String, String, Option<String>, Option<u64>, Option<String>);
-    let rows: Vec<Row> = conn
-        .exec(
-            format!(
-                "SELECT table_schema, table_name, index_name, column_name, sub_part, nullable \
+    let sql = format!(
+        "SELECT table_schema, table_name, index_name, column_name, sub_part, nullable \
                  FROM information_schema.statistics WHERE {} AND non_unique = 0 \
                  ORDER BY table_schema, table_name, index_name, seq_in_index",
-                scope.filter
-            ),
-            scope.parameters(),
-        )
-        .await
-        .map_err(failed)?;
+        scope.filter
+    );
+    let rows: Vec<Row> = ask_with(conn, what, &sql, scope.parameters.clone()).await?;
     let mut tables: HashMap<TableName, BTreeMap<String, Index>> = HashMap::new();
     for (database, table, index, column, sub_part, nullable) in rows {
         let index = tables.entry((database, table)).or_default().entry(index).or_default();
@@ -292,20 +267,15 @@ async fn unique_indexes(conn: &mut Conn, scope: &Scope) -> Result<HashMap<TableN
 }
 
 async fn unsupported_columns(conn: &mut Conn, scope: &Scope) -> Result<HashMap<TableName, String>> {
-    let failed = |error| query_failed("the server's columns could not be listed", error);
+    let what = "the server's columns could not be listed";
     type Row = (String, String, String, String, Option<String>, Option<String>);
-    let rows: Vec<Row> = conn
-        .exec(
-            format!(
-                "SELECT table_schema, table_name, column_name, column_type, character_set_name, collation_name \
+    let sql = format!(
+        "SELECT table_schema, table_name, column_name, column_type, character_set_name, collation_name \
                  FROM information_schema.columns WHERE {} AND (data_type NOT IN ({PLAIN_TYPES}) \
                  OR column_type LIKE '%COMPRESSED%') ORDER BY table_schema, table_name, ordinal_position",
-                scope.filter
-            ),
-            scope.parameters(),
-        )
-        .await
-        .map_err(failed)?;
+        scope.filter
+    );
+    let rows: Vec<Row> = ask_with(conn, what, &sql, scope.parameters.clone()).await?;
     let mut tables = HashMap::new();
     for (database, table, column, column_type, charset, collation) in rows {
         let parsed = MysqlType::parse(&column_type, charset.as_deref(), collation.as_deref());
@@ -331,18 +301,14 @@ pub(crate) async fn unlogged_cascades(
         Some(databases) => scope.add("constraint_schema IN", &databases),
         None => scope.add("constraint_schema NOT IN", &SYSTEM_SCHEMAS),
     }
-    let rows: Vec<(String, String, String)> = conn
-        .exec(
-            format!(
-                "SELECT constraint_schema, table_name, constraint_name FROM information_schema.referential_constraints \
+    let sql = format!(
+        "SELECT constraint_schema, table_name, constraint_name FROM information_schema.referential_constraints \
                  WHERE {} AND (delete_rule IN ('CASCADE', 'SET NULL') OR update_rule IN ('CASCADE', 'SET NULL')) \
                  ORDER BY constraint_schema, table_name, constraint_name",
-                scope.filter
-            ),
-            scope.parameters(),
-        )
-        .await
-        .map_err(|error| query_failed("the server's foreign keys could not be listed", error))?;
+        scope.filter
+    );
+    let rows: Vec<(String, String, String)> =
+        ask_with(conn, "the server's foreign keys could not be listed", &sql, scope.parameters.clone()).await?;
     let fold = server.folds_case();
     Ok(rows
         .into_iter()

@@ -6,8 +6,8 @@ use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use mysql_async::prelude::Queryable;
-use mysql_async::{OptsBuilder, Row, SslOpts};
+use mysql_async::prelude::{FromRow, Queryable};
+use mysql_async::{FromRowError, OptsBuilder, Params, Row, SslOpts, Value};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::error::{Code, Error, Result};
@@ -64,6 +64,32 @@ impl DerefMut for Conn {
     fn deref_mut(&mut self) -> &mut Self::Target {
         &mut self.inner
     }
+}
+
+/// The rows of a statement, in the text protocol. `what` is the message of an error.
+pub(crate) async fn ask<T: FromRow + Send + 'static>(conn: &mut Conn, what: &str, sql: &str) -> Result<Vec<T>> {
+    let result = conn.query_iter(sql).await.map_err(|error| query_failed(what, error))?;
+    understood(what, result.try_collect_and_drop().await.map_err(|error| query_failed(what, error))?)
+}
+
+/// The rows of a prepared statement.
+pub(crate) async fn ask_with<T: FromRow + Send + 'static>(
+    conn: &mut Conn,
+    what: &str,
+    sql: &str,
+    parameters: Vec<Value>,
+) -> Result<Vec<T>> {
+    let parameters = if parameters.is_empty() { Params::Empty } else { Params::Positional(parameters) };
+    let result = conn.exec_iter(sql, parameters).await.map_err(|error| query_failed(what, error))?;
+    understood(what, result.try_collect_and_drop().await.map_err(|error| query_failed(what, error))?)
+}
+
+fn understood<T>(what: &str, rows: Vec<std::result::Result<T, FromRowError>>) -> Result<Vec<T>> {
+    rows.into_iter().collect::<std::result::Result<_, _>>().map_err(|error| {
+        Error::new(Code::QueryFailed, what)
+            .with_detail("The server's answer has other columns than expected.")
+            .with_source(error)
+    })
 }
 
 /// The largest packet of the protocol; a server that sends larger rows or events does not exist.
@@ -133,24 +159,20 @@ async fn dial(options: &ConnectionOptions) -> Result<mysql_async::Conn> {
 }
 
 async fn who_is_there(conn: &mut Conn) -> Result<ServerInfo> {
-    let ask = "the server's variables could not be read";
-    let row: Option<(String, String, u32, u8)> = conn
-        .query_first("SELECT VERSION(), @@version_comment, @@server_id, @@lower_case_table_names")
-        .await
-        .map_err(|error| query_failed(ask, error))?;
-    let Some((version, comment, server_id, lower_case_table_names)) = row else {
-        return Err(Error::new(Code::QueryFailed, ask));
+    let what = "the server's variables could not be read";
+    let rows: Vec<(String, String, u32, u8)> =
+        ask(conn, what, "SELECT VERSION(), @@version_comment, @@server_id, @@lower_case_table_names").await?;
+    let Some((version, comment, server_id, lower_case_table_names)) = rows.into_iter().next() else {
+        return Err(Error::new(Code::QueryFailed, what));
     };
     let is_maria = |text: &str| text.to_ascii_lowercase().contains("mariadb");
     let flavor = if is_maria(&version) || is_maria(&comment) { Flavor::MariaDb } else { Flavor::Mysql };
     let (server_uuid, gtid) = match flavor {
         Flavor::MariaDb => (None, true),
         Flavor::Mysql => {
-            let row: Option<(Option<String>, Option<String>)> = conn
-                .query_first("SELECT @@GLOBAL.server_uuid, @@GLOBAL.gtid_mode")
-                .await
-                .map_err(|error| query_failed(ask, error))?;
-            let (uuid, mode) = row.unwrap_or_default();
+            let rows: Vec<(Option<String>, Option<String>)> =
+                ask(conn, what, "SELECT @@GLOBAL.server_uuid, @@GLOBAL.gtid_mode").await?;
+            let (uuid, mode) = rows.into_iter().next().unwrap_or_default();
             // In the permissive modes some transactions have no GTID, so a set would not say what is covered.
             (uuid, mode.is_some_and(|mode| mode.eq_ignore_ascii_case("ON")))
         }
@@ -218,9 +240,8 @@ pub async fn start_position(conn: &mut Conn, server: &ServerInfo) -> Result<Posi
 
 /// `gtid_executed` and `gtid_purged`; the purged ones are read first, so that all of them are executed.
 async fn executed_and_purged(conn: &mut Conn) -> Result<(MysqlGtidSet, MysqlGtidSet)> {
-    let failed = |error| query_failed("the executed transactions could not be read", error);
-    let purged: Option<String> = conn.query_first("SELECT @@GLOBAL.gtid_purged").await.map_err(failed)?;
-    let executed: Option<String> = conn.query_first("SELECT @@GLOBAL.gtid_executed").await.map_err(failed)?;
+    let purged = variable(conn, "gtid_purged").await?;
+    let executed = variable(conn, "gtid_executed").await?;
     let parse = |text: Option<String>| {
         text.unwrap_or_default().parse::<MysqlGtidSet>().map_err(|error| {
             Error::new(Code::QueryFailed, "the server's GTID set was not understood").with_source(error)
@@ -234,25 +255,28 @@ async fn log_status(conn: &mut Conn, server: &ServerInfo) -> Result<Option<FileP
     if server.flavor != Flavor::Mysql || server.version_numbers() < (8, 0, 11) {
         return Ok(None);
     }
-    let row: Result<Option<(Option<String>, Option<u64>)>, _> = conn
-        .query_first(
-            "SELECT JSON_UNQUOTE(JSON_EXTRACT(LOCAL, '$.binary_log_file')), \
+    let rows: Result<Vec<(Option<String>, Option<u64>)>> = ask(
+        conn,
+        "the log's status could not be read",
+        "SELECT JSON_UNQUOTE(JSON_EXTRACT(LOCAL, '$.binary_log_file')), \
              CAST(JSON_EXTRACT(LOCAL, '$.binary_log_position') AS UNSIGNED) FROM performance_schema.log_status",
-        )
-        .await;
-    match row {
-        Ok(Some((Some(file), Some(offset)))) => Ok(Some(FilePosition::new(file, offset))),
-        Ok(_) => Ok(None),
+    )
+    .await;
+    match rows {
+        Ok(rows) => Ok(match rows.into_iter().next() {
+            Some((Some(file), Some(offset))) => Some(FilePosition::new(file, offset)),
+            _ => None,
+        }),
         // The right, or the performance schema itself, is missing.
-        Err(mysql_async::Error::Server(_)) => Ok(None),
-        Err(error) => Err(query_failed("the log's status could not be read", error)),
+        Err(error) if error.code != Code::ConnectionLost => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
 /// MariaDB: the binlog position that belongs to a snapshot taken now.
 async fn binlog_snapshot(conn: &mut Conn) -> Result<FilePosition> {
-    let failed = |error| query_failed("the snapshot's binlog position could not be read", error);
-    let rows: Vec<(String, String)> = conn.query("SHOW STATUS LIKE 'binlog_snapshot\\_%'").await.map_err(failed)?;
+    let what = "the snapshot's binlog position could not be read";
+    let rows: Vec<(String, String)> = ask(conn, what, r"SHOW STATUS LIKE 'binlog_snapshot\_%'").await?;
     let value = |name: &str| rows.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str());
     let file = value("Binlog_snapshot_file").filter(|file| !file.is_empty() && *file != "none");
     let offset = value("Binlog_snapshot_position").and_then(|offset| offset.parse().ok());
@@ -264,11 +288,10 @@ async fn binlog_snapshot(conn: &mut Conn) -> Result<FilePosition> {
 
 /// MariaDB: the GTID position of a place in a binlog file; `None` if the server cannot say.
 async fn maria_gtid_at(conn: &mut Conn, at: &FilePosition) -> Result<Option<MariaGtidSet>> {
-    let text: Option<Option<String>> = conn
-        .exec_first("SELECT BINLOG_GTID_POS(?, ?)", (&at.file, at.offset))
-        .await
-        .map_err(|error| query_failed("the GTID of a binlog position could not be read", error))?;
-    let Some(text) = text.flatten() else { return Ok(None) };
+    let what = "the GTID of a binlog position could not be read";
+    let parameters = vec![at.file.as_str().into(), at.offset.into()];
+    let rows: Vec<Option<String>> = ask_with(conn, what, "SELECT BINLOG_GTID_POS(?, ?)", parameters).await?;
+    let Some(text) = rows.into_iter().next().flatten() else { return Ok(None) };
     text.parse().map(Some).map_err(|error| {
         Error::new(Code::QueryFailed, "the server's GTID position was not understood").with_source(error)
     })
@@ -306,12 +329,15 @@ pub async fn server_position(conn: &mut Conn, server: &ServerInfo) -> Result<Pos
     Ok(Position { gtid, file: Some(file), server_uuid: server.server_uuid.clone() })
 }
 
+/// A global variable.
+async fn variable(conn: &mut Conn, name: &str) -> Result<Option<String>> {
+    let what = format!("the server's {name} could not be read");
+    let rows: Vec<Option<String>> = ask(conn, &what, &format!("SELECT @@GLOBAL.{name}")).await?;
+    Ok(rows.into_iter().next().flatten())
+}
+
 async fn maria_variable(conn: &mut Conn, name: &str) -> Result<Option<MariaGtidSet>> {
-    let text: Option<Option<String>> = conn
-        .query_first(format!("SELECT @@GLOBAL.{name}"))
-        .await
-        .map_err(|error| query_failed("the server's GTID position could not be read", error))?;
-    text.flatten().map(|text| text.parse()).transpose().map_err(|error| {
+    variable(conn, name).await?.map(|text| text.parse()).transpose().map_err(|error| {
         Error::new(Code::QueryFailed, "the server's GTID position was not understood").with_source(error)
     })
 }
@@ -323,11 +349,10 @@ pub async fn wait_visible(conn: &mut Conn, server: &ServerInfo, position: &Posit
         && server.gtid
         && let Some(gtid) = &position.gtid
     {
-        let outcome: Option<Option<i64>> = conn
-            .exec_first("SELECT WAIT_FOR_EXECUTED_GTID_SET(?, ?)", (gtid.to_string(), patience.as_secs_f64()))
-            .await
-            .map_err(|error| query_failed("the wait for transactions failed", error))?;
-        return if outcome.flatten() == Some(0) { Ok(()) } else { Err(late()) };
+        let parameters = vec![gtid.to_string().into(), patience.as_secs_f64().into()];
+        let sql = "SELECT WAIT_FOR_EXECUTED_GTID_SET(?, ?)";
+        let outcome: Vec<Option<i64>> = ask_with(conn, "the wait for transactions failed", sql, parameters).await?;
+        return if outcome == [Some(0)] { Ok(()) } else { Err(late()) };
     }
     let deadline = Instant::now() + patience;
     let mut pause = Duration::from_millis(5);

@@ -5,7 +5,7 @@ use mysql_async::prelude::Queryable;
 
 use crate::error::{Code, Error, Result};
 use crate::mysql::catalog::{MatchedTable, list_tables, unlogged_cascades};
-use crate::mysql::connect::{Conn, connect, log_end, query_failed};
+use crate::mysql::connect::{Conn, ask, connect, log_end, query_failed};
 use crate::mysql::{Flavor, ServerInfo};
 use crate::source::definition::SourceDefinition;
 
@@ -134,10 +134,8 @@ const SETTINGS: &str = "'log_bin', 'binlog_format', 'binlog_row_image', 'binlog_
 
 impl Settings {
     async fn read(conn: &mut Conn) -> Result<Self> {
-        conn.query(format!("SHOW GLOBAL VARIABLES WHERE Variable_name IN ({SETTINGS})"))
-            .await
-            .map(Self)
-            .map_err(|error| query_failed("the server's settings could not be read", error))
+        let sql = format!("SHOW GLOBAL VARIABLES WHERE Variable_name IN ({SETTINGS})");
+        ask(conn, "the server's settings could not be read", &sql).await.map(Self)
     }
 
     fn get(&self, name: &str) -> Option<&str> {

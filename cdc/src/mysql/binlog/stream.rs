@@ -8,7 +8,7 @@ use mysql_async::{BinlogStream, BinlogStreamRequest, Sid};
 use tokio::time::timeout;
 
 use super::{Event, EventHeader, parse_event};
-use crate::error::{Code, Error, Result, Retry};
+use crate::error::{Code, Error, Result};
 use crate::mysql::connect::{check_resumable, connect, query_failed, server_message};
 use crate::mysql::{Flavor, ServerInfo};
 use crate::source::definition::ConnectionOptions;
@@ -150,7 +150,7 @@ pub async fn open_stream(
 impl EventStream {
     /// The next event. Waits as long as the server sends heartbeats, which are events as well.
     ///
-    /// Not safe to cancel in the middle of an event: a cancelled call may be made again, a failed one may not.
+    /// A call that is cancelled loses nothing. After an error the stream is over.
     pub async fn next(&mut self) -> Result<RawEvent> {
         loop {
             let patience = self.heartbeat * 3;
@@ -357,13 +357,6 @@ fn classify_dump_error(message: &str) -> (Code, &'static str) {
         (Code::BinlogOff, "the server has no server_id")
     } else {
         (Code::QueryFailed, "the server cannot send its binlog")
-    }
-}
-
-impl Code {
-    /// Whether a stream that ended with this code may be opened again at the same position.
-    pub(crate) fn stream_may_continue(self) -> bool {
-        self.info().retry != Retry::Never
     }
 }
 

@@ -1,13 +1,12 @@
 //! Key ranges: parts of a table that are read in parallel.
 
-use mysql_async::prelude::Queryable;
-use mysql_async::{Params, Row, Value};
+use mysql_async::{Row, Value};
 
 use super::key::{KeyColumn, KeyRange, KeyValue, quote};
 use super::pages::within;
 use crate::error::{Code, Error, Result};
 use crate::mysql::ServerInfo;
-use crate::mysql::connect::{Conn, query_failed};
+use crate::mysql::connect::{Conn, ask_with};
 use crate::mysql::types::{MysqlTable, MysqlType};
 
 /// More ranges than this help nobody.
@@ -63,16 +62,14 @@ fn from(table: &MysqlTable) -> String {
 
 async fn even_bounds(conn: &mut Conn, table: &MysqlTable, unsigned: bool, ranges: u64) -> Result<Vec<Vec<KeyValue>>> {
     let column = table.primary_key.first().map(|name| quote(name)).unwrap_or_default();
-    let ends: Option<(Value, Value)> = conn
-        .exec_first(format!("SELECT MIN({column}), MAX({column}) FROM {}", from(table)), ())
-        .await
-        .map_err(|error| planning_failed(table, error))?;
+    let sql = format!("SELECT MIN({column}), MAX({column}) FROM {}", from(table));
+    let ends: Vec<(Value, Value)> = ask_with(conn, &planning(table), &sql, Vec::new()).await?;
     let number = |value: Value| match value {
         Value::Int(value) => Some(i128::from(value)),
         Value::UInt(value) => Some(i128::from(value)),
         _ => None,
     };
-    let Some((Some(low), Some(high))) = ends.map(|(low, high)| (number(low), number(high))) else {
+    let Some((Some(low), Some(high))) = ends.into_iter().next().map(|(low, high)| (number(low), number(high))) else {
         return Ok(Vec::new());
     };
     even_split(low, high, ranges)
@@ -117,9 +114,8 @@ async fn probed_bounds(
             order.join(", "),
             range_rows - 1,
         );
-        let row: Option<Row> =
-            conn.exec_first(sql, Params::Positional(values)).await.map_err(|error| planning_failed(table, error))?;
-        let Some(row) = row else { break };
+        let rows: Vec<Row> = ask_with(conn, &planning(table), &sql, values).await?;
+        let Some(row) = rows.into_iter().next() else { break };
         let bound =
             key.iter().zip(row.unwrap()).map(|(column, value)| KeyValue::from_selected(column, &value)).collect();
         match bound {
@@ -131,8 +127,9 @@ async fn probed_bounds(
     Ok(bounds)
 }
 
-fn planning_failed(table: &MysqlTable, error: mysql_async::Error) -> Error {
-    query_failed(&format!("{}.{} could not be divided into ranges", table.database, table.name), error)
+/// The message of an error while ranges are planned.
+fn planning(table: &MysqlTable) -> String {
+    format!("{}.{} could not be divided into ranges", table.database, table.name)
 }
 
 #[cfg(test)]

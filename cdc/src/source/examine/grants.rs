@@ -2,10 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use mysql_async::prelude::Queryable;
-
 use crate::error::Result;
-use crate::mysql::connect::{Conn, query_failed};
+use crate::mysql::connect::{Conn, ask};
 
 /// The rights of the user that is logged in.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -21,16 +19,11 @@ pub struct Grants {
 
 impl Grants {
     pub(super) async fn read(conn: &mut Conn) -> Result<Self> {
-        let lines: Vec<String> = conn
-            .query("SHOW GRANTS")
-            .await
-            .map_err(|error| query_failed("the user's rights could not be read", error))?;
-        let user: Option<Option<String>> = conn
-            .query_first("SELECT CURRENT_USER()")
-            .await
-            .map_err(|error| query_failed("the user's rights could not be read", error))?;
+        let what = "the user's rights could not be read";
+        let lines: Vec<String> = ask(conn, what, "SHOW GRANTS").await?;
+        let user: Vec<Option<String>> = ask(conn, what, "SELECT CURRENT_USER()").await?;
         let mut grants = Self::parse(lines.iter().map(String::as_str));
-        grants.user = user.flatten().and_then(|account| {
+        grants.user = user.into_iter().next().flatten().and_then(|account| {
             let (name, host) = account.rsplit_once('@')?;
             let quoted = |text: &str| format!("'{}'", text.replace('\'', "''"));
             Some(format!("{}@{}", quoted(name), quoted(host)))
