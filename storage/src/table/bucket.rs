@@ -1,22 +1,18 @@
 //! The files of one bucket, and a flush into it.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use roaring::RoaringBitmap;
 
 use super::RowKind;
-use super::keys::{Key, KeyRange, Keys, look_up};
+use super::keys::{KeyRange, Keys, look_up};
 use super::layout::Layout;
 use super::levels::{self, Run, TOP};
 use super::merge::{Input, Pending, merge};
-use super::resolve::{Groups, Outcome, Place, resolve};
+use super::resolve::{Groups, Loadings, Outcome, Place, Tombstones, resolve};
 use super::run::{DataFile, RunWriter};
 use crate::error::{Error, Result};
 use crate::paimon::FileSource;
-
-/// Keys whose rows were deleted since loading began.
-pub(crate) type Tombstones = HashSet<Key>;
 
 /// One bucket. Each level holds files that do not overlap, and each key has at most one live row.
 #[derive(Debug, Default)]
@@ -24,8 +20,7 @@ pub(crate) struct Bucket {
     pub(crate) number: u32,
     pub(crate) files: Vec<DataFile>,
     pub(crate) next_sequence: i64,
-    /// Present while the table is being loaded.
-    pub(crate) tombstones: Option<Tombstones>,
+    pub(crate) tombstones: Tombstones,
     /// Where a running merge will put its output.
     pub(crate) reserved: Option<Reserved>,
     /// Whether the deletion vectors differ from those last written to an index file.
@@ -51,6 +46,8 @@ pub(crate) struct FlushInput {
     pub(crate) kinds: Arc<Vec<RowKind>>,
     /// For each row the number of the batch it was applied in.
     pub(crate) arrivals: Arc<Vec<u32>>,
+    /// During which loading of the table each row was applied.
+    pub(crate) loadings: Arc<Loadings>,
     /// The bucket's rows, ascending.
     pub(crate) rows: Vec<u32>,
 }
@@ -177,11 +174,11 @@ impl Bucket {
 
     /// Adds the rows of a flush: new files, and deletion vectors for the rows they replace.
     pub(crate) async fn flush(&mut self, layout: &Layout, input: FlushInput) -> Result<()> {
-        let FlushInput { pending, keys, kinds, arrivals, rows } = input;
+        let FlushInput { pending, keys, kinds, arrivals, loadings, rows } = input;
         let sorted = keys.sort(rows);
         let groups = Groups::new(&keys, &sorted)?;
         let places = self.locate(&groups.keys);
-        let Outcome { rows, replaced } = resolve(&groups, &sorted, &kinds, &places, &mut self.tombstones);
+        let Outcome { rows, replaced } = resolve(&groups, &sorted, &kinds, &places, &loadings, &mut self.tombstones);
         drop((groups, places, sorted));
         self.kill(replaced);
         self.drop_dead_files();
@@ -204,7 +201,9 @@ impl Bucket {
             return Ok(());
         }
         let low_keys = keys.gather(spread.low.iter().copied())?;
-        self.flush_low(layout, &pending, &spread.low, low_keys, sequence).await
+        // While pages are coming the top keeps its gaps for them.
+        let may_join_top = !loadings.any();
+        self.flush_low(layout, &pending, &spread.low, low_keys, sequence, may_join_top).await
     }
 
     /// Writes sorted rows as a run below the top, together with the runs that are due to be merged with it if those are
@@ -216,6 +215,7 @@ impl Bucket {
         rows: &[u32],
         keys: Keys,
         sequence: i64,
+        may_join_top: bool,
     ) -> Result<()> {
         let limit = layout.options.inline_merge_rows;
         let new_rows = rows.len() as u64;
@@ -232,10 +232,8 @@ impl Bucket {
         }
         let mut level = None;
         let mut chosen: Vec<bool> = self.files.iter().map(|file| joined.contains(&file.meta.level)).collect();
-        // While pages are coming the top keeps its gaps for them.
-        let loading = self.tombstones.is_some();
         let first_run = self.files.is_empty() && self.reserved.is_none();
-        if !loading
+        if may_join_top
             && (!joined.is_empty() || first_run)
             && let Some(top) = self.overlapped_top(&joined, new_rows, range)
         {
@@ -277,9 +275,7 @@ impl Bucket {
         self.vectors_changed |= self.files.iter().any(|file| !file.deleted.is_empty());
         self.files.clear();
         self.reserved = None;
-        if let Some(tombstones) = &mut self.tombstones {
-            tombstones.clear();
-        }
+        self.tombstones.clear();
     }
 
     /// Puts the output of a merge in the place of its inputs. `began` has the name of each input and the rows that were
@@ -324,7 +320,7 @@ impl Bucket {
     /// Checks what the rest relies on: levels without overlaps and each key live once.
     #[cfg(test)]
     pub(crate) fn check(&self) {
-        let mut live = HashSet::new();
+        let mut live = std::collections::HashSet::new();
         for file in &self.files {
             assert!((1..=TOP).contains(&file.meta.level), "level {}", file.meta.level);
             assert!(file.keys.ascends());

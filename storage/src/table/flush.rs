@@ -12,6 +12,7 @@ use super::RowKind;
 use super::bucket::{Bucket, FlushInput};
 use super::layout::Layout;
 use super::merge::Pending;
+use super::resolve::Loadings;
 use super::writer::parallelism;
 use crate::error::{Error, Result};
 use crate::paimon::bucket::buckets_of;
@@ -26,6 +27,7 @@ const MAX_ROWS: usize = u32::MAX as usize / 2;
 pub(crate) struct Buffer {
     batches: Vec<RecordBatch>,
     kinds: Vec<RowKind>,
+    loadings: Loadings,
     bytes: usize,
 }
 
@@ -41,6 +43,11 @@ impl Buffer {
         self.batches.push(batch);
         self.kinds.extend(kinds);
         Ok(())
+    }
+
+    /// Rows pushed from now on belong to this loading of the table; 0 is none.
+    pub(crate) fn mark_loading(&mut self, loading: u32) {
+        self.loadings.mark(self.kinds.len() as u32, loading);
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -79,7 +86,7 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + '
 
 /// The buffered rows by bucket.
 fn split(layout: &Layout, buffer: Buffer) -> Result<Vec<FlushInput>> {
-    let Buffer { batches, kinds, .. } = buffer;
+    let Buffer { batches, kinds, loadings, .. } = buffer;
     let rows = kinds.len();
     let mut arrivals = Vec::new();
     if kinds.contains(&RowKind::InsertAbsent) {
@@ -110,12 +117,14 @@ fn split(layout: &Layout, buffer: Buffer) -> Result<Vec<FlushInput>> {
         start = end;
     }
     let pending = Arc::new(Pending { batches, starts });
-    let (keys, kinds, arrivals) = (Arc::new(keys), Arc::new(kinds), Arc::new(arrivals));
+    let (keys, kinds) = (Arc::new(keys), Arc::new(kinds));
+    let (arrivals, loadings) = (Arc::new(arrivals), Arc::new(loadings));
     let input = |rows| FlushInput {
         pending: Arc::clone(&pending),
         keys: Arc::clone(&keys),
         kinds: Arc::clone(&kinds),
         arrivals: Arc::clone(&arrivals),
+        loadings: Arc::clone(&loadings),
         rows,
     };
     Ok(by_bucket.into_iter().map(input).collect())

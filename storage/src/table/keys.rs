@@ -81,8 +81,6 @@ pub(crate) trait KeyList {
 
     fn len(&self) -> usize;
     fn at(&self, index: usize) -> Self::Item<'_>;
-    /// A number that orders keys as they do, except that different keys may have the same one.
-    fn prefix(&self, index: usize) -> u64;
 }
 
 impl KeyList for Vec<i64> {
@@ -94,10 +92,6 @@ impl KeyList for Vec<i64> {
 
     fn at(&self, index: usize) -> i64 {
         self[index]
-    }
-
-    fn prefix(&self, index: usize) -> u64 {
-        self[index] as u64 ^ (1 << 63)
     }
 }
 
@@ -111,10 +105,6 @@ impl KeyList for ByteKeys {
     fn at(&self, index: usize) -> &[u8] {
         let start = if index == 0 { 0 } else { self.ends[index - 1] };
         &self.data[start as usize..self.ends[index] as usize]
-    }
-
-    fn prefix(&self, index: usize) -> u64 {
-        prefix_of(self.at(index))
     }
 }
 
@@ -255,12 +245,6 @@ impl Keys {
                 low
             }
         }
-    }
-
-    /// The position of `key` in an ascending list.
-    pub(crate) fn find(&self, key: KeyRef<'_>) -> Option<usize> {
-        let at = self.lower_bound(key);
-        (at < self.len() && self.at(at) == key).then_some(at)
     }
 
     /// How far apart two keys are, as a number that grows with the distance: exact for integers, by the first eight

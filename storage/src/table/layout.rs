@@ -8,7 +8,7 @@ use arrow::datatypes::SchemaRef;
 use bytes::Bytes;
 use object_store::path::Path;
 
-use super::keys::{KeyCodec, Keys};
+use super::keys::KeyCodec;
 use super::names::Names;
 use super::{TableOptions, WriterContext};
 use crate::error::Result;
@@ -65,10 +65,6 @@ impl Layout {
     /// The key columns of rows of the newest schema.
     pub(crate) fn key_arrays(&self, batch: &RecordBatch) -> Vec<ArrayRef> {
         self.key_columns.iter().map(|column| batch.column(*column).clone()).collect()
-    }
-
-    pub(crate) fn keys(&self, batch: &RecordBatch) -> Result<Keys> {
-        self.codec.encode(&self.key_arrays(batch))
     }
 
     /// Writes a new object. Names are never used twice, so there is nothing to overwrite.

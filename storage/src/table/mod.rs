@@ -91,3 +91,6 @@ pub struct Prepared {
     /// The same state for readers.
     pub version: Arc<TableVersion>,
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,21 +1,28 @@
 //! Data files become rows of the newest schema.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, SchemaRef};
+use bytes::Bytes;
+use futures::future::BoxFuture;
 use futures::stream::BoxStream;
-use futures::{StreamExt, TryStreamExt};
+use futures::{FutureExt, StreamExt, TryStreamExt};
+use object_store::ObjectStoreExt;
 use object_store::path::Path;
 use parquet::arrow::ProjectionMask;
-use parquet::arrow::async_reader::{ParquetObjectReader, ParquetRecordBatchStreamBuilder};
+use parquet::arrow::arrow_reader::ArrowReaderOptions;
+use parquet::arrow::async_reader::{AsyncFileReader, ParquetRecordBatchStreamBuilder};
 use parquet::errors::ParquetError;
+use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
 
 use super::keys::Keys;
-use super::layout::Layout;
+use super::layout::{Layout, get};
 use crate::error::{Error, Result};
 use crate::paimon::{DataFileMeta, TableSchema};
+use crate::store::StoreRef;
 
 /// Rows decoded at a time.
 pub(crate) const BATCH_ROWS: usize = 8192;
@@ -86,6 +93,62 @@ fn read_error(object: &str, error: ParquetError) -> Error {
     }
 }
 
+/// Files up to this size are read with one request.
+const READ_WHOLE: u64 = 4 << 20;
+
+/// A data file as the Parquet reader wants it.
+struct FileReader {
+    store: StoreRef,
+    path: Path,
+    size: u64,
+    whole: Option<Bytes>,
+}
+
+impl FileReader {
+    fn part(&self, range: Range<u64>) -> Option<Result<Bytes, ParquetError>> {
+        let whole = self.whole.as_ref()?;
+        let beyond = || ParquetError::EOF("a range lies behind the end of the file".to_owned());
+        if range.start > range.end || range.end > whole.len() as u64 {
+            return Some(Err(beyond()));
+        }
+        Some(Ok(whole.slice(range.start as usize..range.end as usize)))
+    }
+}
+
+impl AsyncFileReader for FileReader {
+    fn get_bytes(&mut self, range: Range<u64>) -> BoxFuture<'_, Result<Bytes, ParquetError>> {
+        async move {
+            match self.part(range.clone()) {
+                Some(part) => part,
+                None => Ok(self.store.get_range(&self.path, range).await?),
+            }
+        }
+        .boxed()
+    }
+
+    fn get_byte_ranges(&mut self, ranges: Vec<Range<u64>>) -> BoxFuture<'_, Result<Vec<Bytes>, ParquetError>> {
+        async move {
+            match ranges.iter().map(|range| self.part(range.clone())).collect::<Option<Vec<_>>>() {
+                Some(parts) => parts.into_iter().collect(),
+                None => Ok(self.store.get_ranges(&self.path, &ranges).await?),
+            }
+        }
+        .boxed()
+    }
+
+    fn get_metadata<'a>(
+        &'a mut self,
+        options: Option<&'a ArrowReaderOptions>,
+    ) -> BoxFuture<'a, Result<Arc<ParquetMetaData>, ParquetError>> {
+        async move {
+            let size = self.size;
+            let reader = ParquetMetaDataReader::new().with_arrow_reader_options(options);
+            Ok(Arc::new(reader.load_and_finish(&mut *self, size).await?))
+        }
+        .boxed()
+    }
+}
+
 /// Opens a data file and reads the columns called `names`.
 async fn columns(
     layout: &Layout,
@@ -95,7 +158,11 @@ async fn columns(
 ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
     let object = path.to_string();
     let size = u64::try_from(meta.file_size).map_err(|_| Error::corrupt(&object, "its size is negative"))?;
-    let reader = ParquetObjectReader::new(Arc::clone(layout.store()), path.clone()).with_file_size(size);
+    let whole = if size <= READ_WHOLE { Some(get(layout.store(), path).await?) } else { None };
+    if whole.as_ref().is_some_and(|bytes| bytes.len() as u64 != size) {
+        return Err(Error::corrupt(&object, format!("it has not the {size} bytes that the manifest says")));
+    }
+    let reader = FileReader { store: Arc::clone(layout.store()), path: path.clone(), size, whole };
     let builder = ParquetRecordBatchStreamBuilder::new(reader).await.map_err(|error| read_error(&object, error))?;
     let rows = builder.metadata().file_metadata().num_rows();
     if rows != meta.row_count {

@@ -1,6 +1,6 @@
 //! Several operations on one key become one outcome.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use super::RowKind;
 use super::keys::{Key, KeyRef, Keys};
@@ -40,6 +40,43 @@ impl Groups {
     }
 }
 
+/// Keys whose rows were deleted while the table is being loaded, each with the number of the loading.
+pub(crate) type Tombstones = HashMap<Key, u32>;
+
+/// Which rows of a flush were applied during which loading of the table.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Loadings {
+    /// From which row on each holds; the first is row 0. Number 0 is none.
+    marks: Vec<(u32, u32)>,
+}
+
+impl Default for Loadings {
+    fn default() -> Self {
+        Self { marks: vec![(0, 0)] }
+    }
+}
+
+impl Loadings {
+    /// From `row` on.
+    pub(crate) fn mark(&mut self, row: u32, loading: u32) {
+        self.marks.retain(|(start, _)| *start < row);
+        self.marks.push((row, loading));
+    }
+
+    /// Whether any row was applied while the table was being loaded.
+    pub(crate) fn any(&self) -> bool {
+        self.marks.iter().any(|(_, loading)| *loading > 0)
+    }
+
+    fn of(&self, row: u32) -> u32 {
+        if let [(_, loading)] = self.marks.as_slice() {
+            return *loading;
+        }
+        let next = self.marks.partition_point(|(start, _)| *start <= row);
+        next.checked_sub(1).map_or(0, |index| self.marks[index].1)
+    }
+}
+
 /// What a flush does to one bucket.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Outcome {
@@ -50,13 +87,14 @@ pub(crate) struct Outcome {
 }
 
 /// Runs every key's operations in order, starting from where its row is now. `places` has the live place of each key
-/// of `groups`; `tombstones` are the keys deleted since loading began, if it is still going on.
+/// of `groups`; deleted keys are added to `tombstones` while the table is being loaded.
 pub(crate) fn resolve(
     groups: &Groups,
     sorted: &[u32],
     kinds: &[RowKind],
     places: &[Option<Place>],
-    tombstones: &mut Option<HashSet<Key>>,
+    loadings: &Loadings,
+    tombstones: &mut Tombstones,
 ) -> Outcome {
     let mut outcome = Outcome { rows: Vec::with_capacity(groups.len()), replaced: Vec::new() };
     for (index, place) in places.iter().enumerate() {
@@ -66,17 +104,22 @@ pub(crate) fn resolve(
             Some(_) => State::Old,
             None => State::Absent,
         };
-        let mut buried = None;
+        // The loading in which the key was last deleted.
+        let mut deleted = None;
         for row in rows {
             state = match (kinds[*row as usize], state) {
                 (RowKind::Upsert, _) => State::New { row: *row, page: false },
                 (RowKind::Delete, _) => {
-                    buried = Some(true);
+                    deleted = Some(loadings.of(*row)).filter(|loading| *loading > 0).or(deleted);
                     State::Absent
                 }
                 (RowKind::InsertAbsent, State::Absent) => {
-                    let buried = *buried.get_or_insert_with(|| is_buried(tombstones.as_ref(), key));
-                    if buried { State::Absent } else { State::New { row: *row, page: true } }
+                    let loading = loadings.of(*row);
+                    if loading > 0 && deleted.or_else(|| buried(tombstones, key)) == Some(loading) {
+                        State::Absent
+                    } else {
+                        State::New { row: *row, page: true }
+                    }
                 }
                 (RowKind::InsertAbsent, state) => state,
             };
@@ -89,15 +132,15 @@ pub(crate) fn resolve(
             }
             State::Absent => outcome.replaced.extend(place),
         }
-        if let (Some(true), Some(tombstones)) = (buried, tombstones.as_mut()) {
-            tombstones.insert(key.to_owned());
+        if let Some(loading) = deleted {
+            tombstones.insert(key.to_owned(), loading);
         }
     }
     outcome
 }
 
-fn is_buried(tombstones: Option<&HashSet<Key>>, key: KeyRef<'_>) -> bool {
-    tombstones.is_some_and(|keys| !keys.is_empty() && keys.contains(&key.to_owned()))
+fn buried(tombstones: &Tombstones, key: KeyRef<'_>) -> Option<u32> {
+    if tombstones.is_empty() { None } else { tombstones.get(&key.to_owned()).copied() }
 }
 
 #[derive(Clone, Copy)]
@@ -119,16 +162,30 @@ mod tests {
     const I: RowKind = RowKind::InsertAbsent;
 
     /// What happens to one key: the row that stands for it in the end, whether its old row is replaced, whether it is
-    /// remembered as deleted.
+    /// remembered as deleted. `buried` is none if the table is not being loaded.
     fn one(live: bool, buried: Option<bool>, kinds: &[RowKind]) -> (Option<(u32, bool)>, bool, bool) {
+        let mut loadings = Loadings::default();
+        loadings.mark(0, u32::from(buried.is_some()));
+        let mut tombstones = Tombstones::new();
+        if buried == Some(true) {
+            tombstones.insert(Key::Int(7), 1);
+        }
+        one_of(live, &loadings, &mut tombstones, kinds)
+    }
+
+    fn one_of(
+        live: bool,
+        loadings: &Loadings,
+        tombstones: &mut Tombstones,
+        kinds: &[RowKind],
+    ) -> (Option<(u32, bool)>, bool, bool) {
         let keys = Keys::Int(vec![7; kinds.len()]);
         let sorted: Vec<u32> = (0..kinds.len() as u32).collect();
         let groups = Groups::new(&keys, &sorted).unwrap();
         let places = [live.then_some(Place { file: 1, row: 2 })];
-        let mut tombstones = buried.map(|buried| buried.then_some(Key::Int(7)).into_iter().collect());
-        let outcome = resolve(&groups, &sorted, kinds, &places, &mut tombstones);
+        let outcome = resolve(&groups, &sorted, kinds, &places, loadings, tombstones);
         let replaced = outcome.replaced == [Place { file: 1, row: 2 }];
-        (outcome.rows.first().copied(), replaced, tombstones.is_some_and(|keys| !keys.is_empty()))
+        (outcome.rows.first().copied(), replaced, !tombstones.is_empty())
     }
 
     #[test]
@@ -157,7 +214,21 @@ mod tests {
     #[test]
     fn deletes_are_forgotten_when_nothing_is_loaded() {
         assert_eq!(one(true, None, &[D]), (None, true, false));
-        // Within one flush a delete still stands before a page's row.
-        assert_eq!(one(true, None, &[D, I]), (None, true, false));
+        assert_eq!(one(true, None, &[D, I]), (Some((1, true)), true, false));
+    }
+
+    #[test]
+    fn deletes_of_an_earlier_loading_do_not_count() {
+        let mut loadings = Loadings::default();
+        loadings.mark(1, 4);
+        loadings.mark(3, 0);
+        loadings.mark(3, 5);
+        assert_eq!((0..5).map(|row| loadings.of(row)).collect::<Vec<_>>(), [0, 4, 4, 5, 5]);
+        let mut tombstones = Tombstones::new();
+        assert_eq!(one_of(false, &loadings, &mut tombstones, &[D, I]), (Some((1, true)), false, false));
+        assert_eq!(one_of(false, &loadings, &mut tombstones, &[D, D, I]), (None, false, true));
+        assert_eq!(one_of(false, &loadings, &mut tombstones, &[U, U, D, I]), (Some((3, true)), false, true));
+        assert_eq!(one_of(false, &loadings, &mut tombstones, &[U, U, U, D, I]), (None, false, true));
+        assert_eq!(tombstones[&Key::Int(7)], 5);
     }
 }

@@ -12,7 +12,7 @@ use object_store::path::Path;
 use tokio::runtime::Handle;
 use tokio::task::spawn_blocking;
 
-use super::bucket::{Bucket, Tombstones};
+use super::bucket::Bucket;
 use super::commit::{History, read_snapshot};
 use super::compaction::{self, Job};
 use super::flush::{Buffer, flush};
@@ -20,6 +20,7 @@ use super::keys::Keys;
 use super::layout::Layout;
 use super::levels::LEVELS;
 use super::names::Names;
+use super::resolve::Tombstones;
 use super::run::DataFile;
 use super::{Prepared, RowKind, TableOptions, WriterContext, read, version};
 use crate::error::{Error, Result};
@@ -37,7 +38,9 @@ pub struct TableWriter {
     buckets: Vec<Bucket>,
     buffer: Buffer,
     history: History,
-    loading: bool,
+    /// The number of the loading that is going on, and of the last one.
+    loading: Option<u32>,
+    last_loading: u32,
     job: Option<Job>,
     /// Snapshots to be prepared before the next merge may begin.
     pause: u32,
@@ -123,7 +126,8 @@ impl TableWriter {
             buckets,
             buffer: Buffer::default(),
             history,
-            loading: false,
+            loading: None,
+            last_loading: 0,
             job: None,
             pause: 0,
             changed,
@@ -154,24 +158,43 @@ impl TableWriter {
         self.buffer.push(batch, kinds)
     }
 
-    /// From now on the keys of deleted rows are remembered, so that a snapshot page does not bring them back.
+    /// From now on the keys of deleted rows are remembered, so that a snapshot page does not bring them back. If the
+    /// table is being loaded already, that goes on.
     pub fn begin_loading(&mut self) {
-        self.loading = true;
-        for bucket in &mut self.buckets {
-            bucket.tombstones.get_or_insert_with(Tombstones::new);
+        if self.loading.is_none() {
+            self.last_loading += 1;
+            self.set_loading(Some(self.last_loading));
         }
     }
 
-    /// The snapshot pages have all been applied; the deleted keys are forgotten after the next flush.
+    /// The snapshot pages have all been applied. The deleted keys are forgotten; a loading that begins later starts
+    /// without any.
     pub fn end_loading(&mut self) {
-        self.loading = false;
-        self.forget_tombstones();
+        self.set_loading(None);
     }
 
-    fn forget_tombstones(&mut self) {
-        if !self.loading && self.buffer.is_empty() {
-            self.buckets.iter_mut().for_each(|bucket| bucket.tombstones = None);
+    fn set_loading(&mut self, loading: Option<u32>) {
+        self.loading = loading;
+        self.buffer.mark_loading(loading.unwrap_or(0));
+        if self.buffer.is_empty() {
+            self.forget_tombstones();
         }
+    }
+
+    /// Forgets the keys deleted in loadings that have ended, once no buffered row can ask for them.
+    fn forget_tombstones(&mut self) {
+        for bucket in &mut self.buckets {
+            match self.loading {
+                Some(loading) => bucket.tombstones.retain(|_, of| *of == loading),
+                None => bucket.tombstones = Tombstones::new(),
+            }
+        }
+    }
+
+    fn new_buffer(&self) -> Buffer {
+        let mut buffer = Buffer::default();
+        buffer.mark_loading(self.loading.unwrap_or(0));
+        buffer
     }
 
     /// Memory held by rows that were applied and not flushed.
@@ -209,7 +232,8 @@ impl TableWriter {
         self.failed = true;
         self.install_finished().await?;
         let buckets = std::mem::take(&mut self.buckets);
-        self.buckets = flush(&self.layout, std::mem::take(&mut self.buffer), buckets).await?;
+        let empty = self.new_buffer();
+        self.buckets = flush(&self.layout, std::mem::replace(&mut self.buffer, empty), buckets).await?;
         self.forget_tombstones();
         self.failed = false;
         Ok(())
@@ -243,9 +267,8 @@ impl TableWriter {
     pub async fn truncate(&mut self) -> Result<()> {
         self.check()?;
         self.job = None;
-        self.buffer = Buffer::default();
+        self.buffer = self.new_buffer();
         self.buckets.iter_mut().for_each(Bucket::clear);
-        self.forget_tombstones();
         Ok(())
     }
 
@@ -299,7 +322,7 @@ impl TableWriter {
             return;
         }
         for (index, bucket) in self.buckets.iter_mut().enumerate() {
-            if let Some(plan) = compaction::plan(bucket, &self.layout, self.loading) {
+            if let Some(plan) = compaction::plan(bucket, &self.layout, self.loading.is_some()) {
                 self.job = Job::start(index, bucket, &plan, Arc::clone(&self.layout));
                 return;
             }
@@ -320,6 +343,12 @@ impl TableWriter {
                 Ok(())
             }
         }
+    }
+
+    /// Whether the output of a merge waits to be taken over.
+    #[cfg(test)]
+    pub(super) fn merge_is_finished(&self) -> bool {
+        self.job.as_ref().is_some_and(Job::is_finished)
     }
 
     /// The buckets, for checks of their invariants.
