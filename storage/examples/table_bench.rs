@@ -1,4 +1,4 @@
-//! Loads a table of order rows, then updates random ones, and prints rows per second.
+//! Loads a table of order rows, then updates random ones, and prints rows per second and per second of processor time.
 //!
 //! `cargo run -p tidegate-storage --example table_bench [directory]`: in a new directory below the one given, or in
 //! memory.
@@ -89,7 +89,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!("rows of {} bytes in memory, {buckets} bucket(s), {url}", bytes as i64 / ROWS);
 
     writer.begin_loading();
-    let started = Instant::now();
+    let started = Moment::now();
     let mut commits = 0;
     for page in pages {
         let kinds = vec![RowKind::InsertAbsent; page.num_rows()];
@@ -104,7 +104,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     writer.prepare(commits, BTreeMap::new()).await?;
     writer.committed(true);
     writer.end_loading();
-    report("load", ROWS, started);
+    report("load", ROWS, &started);
     println!("  key index: {} MiB", writer.index_bytes() >> 20);
 
     for per_commit in [100_000_i64, 5_000] {
@@ -114,7 +114,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
                 rows(&schema, &ids, &mut random)
             })
             .collect::<Result<_, _>>()?;
-        let started = Instant::now();
+        let started = Moment::now();
         let mut slowest = 0.0_f64;
         let mut files = 0;
         for batch in batches {
@@ -127,26 +127,48 @@ async fn main() -> Result<(), Box<dyn Error>> {
             files = files.max(prepared.version.files.len());
             slowest = slowest.max(commit_started.elapsed().as_secs_f64());
         }
-        report(&format!("updates, {per_commit} per commit"), 1_000_000, started);
+        report(&format!("updates, {per_commit} per commit"), 1_000_000, &started);
         println!("  slowest commit {slowest:.3} s, at most {files} files");
-        let started = Instant::now();
+        let started = Moment::now();
         writer.compact().await?;
-        println!("  merges left over: {:.2} s", started.elapsed().as_secs_f64());
+        println!("  merges left over: {:.2} s", started.0.elapsed().as_secs_f64());
     }
     let prepared = writer.prepare(commits + 1, BTreeMap::new()).await?;
     writer.committed(true);
-    let started = Instant::now();
+    let started = Moment::now();
     let reopened =
         TableWriter::open(ctx, Path::from("bench/orders"), &prepared.snapshot.json, true, TableOptions::default())
             .await?;
-    report("open", reopened.row_count() as i64, started);
+    report("open", reopened.row_count() as i64, &started);
     if reopened.row_count() != ROWS as u64 {
         return Err(format!("the table has {} rows", reopened.row_count()).into());
     }
     Ok(())
 }
 
-fn report(what: &str, rows: i64, started: Instant) {
-    let seconds = started.elapsed().as_secs_f64();
-    println!("{what}: {:.2} M rows/s ({seconds:.2} s)", rows as f64 / seconds / 1e6);
+/// A moment, and the processor time used until then in seconds (0 where it is not known).
+struct Moment(Instant, f64);
+
+impl Moment {
+    fn now() -> Self {
+        Self(Instant::now(), processor_seconds().unwrap_or(0.0))
+    }
+}
+
+/// User and system time of this process, from Linux's `/proc`, which counts in hundredths of a second.
+fn processor_seconds() -> Option<f64> {
+    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+    let mut fields = stat.rsplit(')').next()?.split_whitespace().skip(11);
+    let (user, system): (f64, f64) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+    Some((user + system) / 100.0)
+}
+
+fn report(what: &str, rows: i64, started: &Moment) {
+    let seconds = started.0.elapsed().as_secs_f64();
+    let processor = Moment::now().1 - started.1;
+    println!(
+        "{what}: {:.2} M rows/s ({seconds:.2} s), {:.2} M rows per processor second ({processor:.2} s)",
+        rows as f64 / seconds / 1e6,
+        rows as f64 / processor / 1e6,
+    );
 }

@@ -427,7 +427,7 @@ async fn pages_that_come_in_key_order_are_never_written_twice() {
             }
         }
         // The log changes some of the rows that were read and some that will be.
-        let rows: Vec<_> = (0..10).map(|key| (key * 577 + flush, 2)).collect();
+        let rows: Vec<_> = (0..10).map(|key| (key * 577 + flush * 29, 2)).collect();
         writer.apply(batch(&schema, &rows), vec![RowKind::Upsert; 10]).unwrap();
         let prepared = writer.prepare(flush as u64 + 1, BTreeMap::new()).await.unwrap();
         assert_eq!(prepared.snapshot.id, 1);
