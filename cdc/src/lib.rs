@@ -8,6 +8,7 @@
 //! of a snapshot, the binlog, schema changes), [`rows`] (columns that both paths append to), `capture` (the job that
 //! joins them), [`error`] (what can go wrong, and what happens then).
 
+pub mod capture;
 pub mod error;
 pub mod mysql;
 pub mod rows;

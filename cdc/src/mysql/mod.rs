@@ -8,6 +8,7 @@ pub mod binlog;
 pub mod catalog;
 pub mod charset;
 pub mod connect;
+pub(crate) mod ddl;
 pub mod snapshot;
 pub mod types;
 pub mod value;

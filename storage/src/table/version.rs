@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
 use roaring::RoaringBitmap;
 
@@ -174,8 +174,9 @@ pub(crate) async fn apply_manifests(
             let entries = decode_manifest(path.as_ref(), &get(store, &path).await?)?;
             Ok::<_, Error>((path, entries))
         }
+        .boxed()
     });
-    let mut read = stream::iter(read).buffered(PARALLEL_READS);
+    let mut read = stream::iter(read.collect::<Vec<_>>()).buffered(PARALLEL_READS);
     while let Some((path, entries)) = read.try_next().await? {
         for ManifestEntry { kind, bucket, file, .. } in entries {
             let bucket = u32::try_from(bucket)
@@ -205,7 +206,7 @@ pub(crate) async fn vectors<'a>(
 ) -> Result<BTreeMap<String, RoaringBitmap>> {
     let read = index.filter(|entry| entry.row_count > 0).map(|entry| {
         let path = paths.index(&entry.file_name);
-        async move { decode_index_file(path.as_ref(), &get(store, &path).await?, entry.vectors()) }
+        async move { decode_index_file(path.as_ref(), &get(store, &path).await?, entry.vectors()) }.boxed()
     });
     let mut all = BTreeMap::new();
     let mut read = stream::iter(read.collect::<Vec<_>>()).buffered(PARALLEL_READS);

@@ -153,7 +153,8 @@ impl EventStream {
     /// A call that is cancelled loses nothing. After an error the stream is over.
     pub async fn next(&mut self) -> Result<RawEvent> {
         loop {
-            let patience = self.heartbeat * 3;
+            // A busy server may be late with its heartbeats; a connection that is gone is noticed all the same.
+            let patience = (self.heartbeat * 3).max(Duration::from_secs(30));
             let event = match timeout(patience, self.stream.next()).await {
                 Err(_) => {
                     return Err(Error::new(Code::ConnectionLost, format!("the server sent nothing for {patience:?}"))

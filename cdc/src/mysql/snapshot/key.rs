@@ -1,5 +1,7 @@
 //! Key values as bounds of SELECTs, in forms whose comparison by the server agrees with its ORDER BY.
 
+use std::fmt;
+
 use mysql_async::Value;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -20,6 +22,19 @@ pub enum KeyValue {
     Text(String),
     /// BINARY and VARBINARY.
     Bytes(#[serde(serialize_with = "to_hex", deserialize_with = "from_hex")] Vec<u8>),
+}
+
+/// As operators see it.
+impl fmt::Display for KeyValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Int(value) => write!(f, "{value}"),
+            Self::Uint(value) => write!(f, "{value}"),
+            Self::Double(value) => write!(f, "{value}"),
+            Self::Text(value) => f.write_str(value),
+            Self::Bytes(value) => write!(f, "0x{}", hex(value)),
+        }
+    }
 }
 
 fn hex(bytes: &[u8]) -> String {

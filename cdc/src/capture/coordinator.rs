@@ -1,0 +1,863 @@
+//! The loop that joins the binlog stream with the pages of running snapshots, and cuts checkpoints.
+//!
+//! It owns the order of things. Everything it sends to the applier is in log order; a page's rows are sent once the
+//! stream has passed the page's HIGH, and only while no schema change of the table was seen since the page was read;
+//! a cut is sent between two transactions only. See DESIGN §3 in the book's internals.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hashbrown::HashMap;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use super::applier::{Cut, Work};
+use super::job::{Control, StatusBoard};
+use super::pages::{PERMIT_BYTES, ReadEvent, ReadJob, ReadPage, Readers, reserve};
+use super::state::SourceState;
+use super::status::{ErrorInfo, JobState};
+use super::table::{CapturedTable, Phase, ReadToken, TableIndex};
+use crate::error::{Code, Error, Retry};
+use crate::mysql::ServerInfo;
+use crate::mysql::binlog::stream::RawEvent;
+use crate::mysql::binlog::{DecodeError, Event, TableMap, parse_event};
+use crate::mysql::ddl::{self, Statement, TableName};
+use crate::mysql::types::MysqlTable;
+use crate::source::definition::CaptureOptions;
+use crate::source::position::{FilePosition, Gtid, GtidSet, MariaGtidSet, MysqlGtidSet, Position};
+use tidegate_storage::clock::Clock;
+use tidegate_storage::table::RowKind;
+
+/// Decoded rows of one table are handed over from this size on, so that encoding begins before the checkpoint.
+const HAND_OVER_BYTES: usize = 4 << 20;
+/// A position that moved without captured changes is recorded this often.
+const IDLE_CHECKPOINT: Duration = Duration::from_secs(10);
+/// While tables are only loaded, a checkpoint saves progress rather than showing anything: seldom is enough, and the
+/// files come out larger.
+const LOADING_CHECKPOINT: Duration = Duration::from_secs(5);
+const TICK: Duration = Duration::from_millis(100);
+const STATUS_EVERY: Duration = Duration::from_millis(500);
+const RETRY_READ: Duration = Duration::from_secs(1);
+
+pub(super) struct Coordinator<'a> {
+    pub(super) options: &'a CaptureOptions,
+    pub(super) info: ServerInfo,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) status: &'a StatusBoard,
+    pub(super) tables: Vec<CapturedTable>,
+    /// (database, table) in MySQL → index.
+    pub(super) by_name: HashMap<(String, String), TableIndex>,
+    pub(super) work: mpsc::Sender<Work>,
+    pub(super) readers: Readers,
+    pub(super) memory: Arc<Semaphore>,
+    pub(super) memory_bytes: usize,
+    /// The last transaction boundary.
+    pub(super) position: Position,
+    pub(super) changes_total: u64,
+    pub(super) stream: StreamState,
+    pub(super) cuts: Cuts,
+    /// Pages that wait for the stream to pass their HIGH, oldest first.
+    pub(super) held: VecDeque<ReadPage>,
+}
+
+/// An event, the offset behind it in its file, and its share of the memory for events.
+pub(super) struct StreamEvent {
+    pub(super) event: RawEvent,
+    pub(super) end: u64,
+    pub(super) _memory: OwnedSemaphorePermit,
+}
+
+/// Where the stream is, between and inside transactions.
+#[derive(Default)]
+pub(super) struct StreamState {
+    /// Behind the last event, heartbeats included; for comparison with the HIGH of pages.
+    pub(super) reached: Option<FilePosition>,
+    pub(super) in_transaction: bool,
+    /// GTID of the open transaction.
+    gtid: Option<Gtid>,
+    /// BEGIN or XA START was seen: the transaction ends with XID, COMMIT or ROLLBACK, not with its first statement.
+    explicit: bool,
+    /// Which captured table each table id of the open transaction means.
+    ids: HashMap<u64, TableIndex>,
+    /// Rows of the open transaction were handed over already, so that it cannot be cut back.
+    handed_over: bool,
+    last_event_at_ms: Option<i64>,
+}
+
+impl StreamState {
+    pub(super) fn at(file: Option<FilePosition>) -> Self {
+        Self { reached: file, ..Self::default() }
+    }
+}
+
+/// Checkpoints under way and due.
+pub(super) struct Cuts {
+    /// Rows or states were sent to the applier, or wait in buffers, since the last cut.
+    dirty: bool,
+    /// Changes of tables that readers see are among them.
+    live_dirty: bool,
+    last: Instant,
+    last_position: Position,
+    outstanding: Option<oneshot::Receiver<u64>>,
+    waiting: Vec<oneshot::Sender<u64>>,
+    /// Who asked before the outstanding cut was sent, and is answered by it.
+    answered_by_outstanding: Vec<oneshot::Sender<u64>>,
+    stopping: bool,
+}
+
+impl Cuts {
+    pub(super) fn new(position: &Position, dirty: bool) -> Self {
+        Self {
+            dirty,
+            live_dirty: false,
+            last: Instant::now(),
+            last_position: position.clone(),
+            outstanding: None,
+            waiting: Vec::new(),
+            answered_by_outstanding: Vec::new(),
+            stopping: false,
+        }
+    }
+}
+
+/// Sending fails only when the applier has ended, and then its own error is the one that counts.
+fn applier_gone<T>(_: mpsc::error::SendError<T>) -> Error {
+    Error::new(Code::Internal, "the writing half of the job ended first")
+}
+
+impl Coordinator<'_> {
+    /// Runs until it is told to stop (`Ok`) or something fails.
+    pub(super) async fn run(
+        &mut self,
+        events: &mut mpsc::Receiver<Result<StreamEvent, Error>>,
+        reads: &mut mpsc::Receiver<ReadEvent>,
+        requests: &mut mpsc::Receiver<Control>,
+    ) -> Result<(), Error> {
+        for index in 0..self.tables.len() {
+            self.start_reads(index);
+        }
+        let mut tick = tokio::time::interval(TICK);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+        let mut last_status = Instant::now();
+        let mut requests_open = true;
+        loop {
+            tokio::select! {
+                event = events.recv() => match event {
+                    Some(Ok(event)) => self.event(&event).await?,
+                    Some(Err(error)) => return Err(error),
+                    None => return Err(Error::new(Code::ConnectionLost, "the binlog stream ended")),
+                },
+                Some(read) = reads.recv() => self.read(read).await?,
+                number = finished(&mut self.cuts.outstanding) => {
+                    let number = number?;
+                    self.cuts.outstanding = None;
+                    for waiting in self.cuts.answered_by_outstanding.drain(..) {
+                        // Whoever asked may have gone.
+                        let _ = waiting.send(number);
+                    }
+                    let now = self.clock.now_ms();
+                    self.status.update(|s| {
+                        s.last_checkpoint = number;
+                        s.last_checkpoint_at_ms = Some(now);
+                    });
+                    if self.cuts.stopping {
+                        return Ok(());
+                    }
+                }
+                request = requests.recv(), if requests_open => match request {
+                    Some(Control::Checkpoint(answer)) => self.cuts.waiting.push(answer),
+                    Some(Control::Stop) => self.cuts.stopping = true,
+                    None => {
+                        requests_open = false;
+                        self.cuts.stopping = true;
+                    }
+                },
+                _ = tick.tick() => {}
+            }
+            if !self.stream.in_transaction {
+                self.between_transactions().await?;
+            }
+            if last_status.elapsed() >= STATUS_EVERY {
+                last_status = Instant::now();
+                self.report();
+            }
+        }
+    }
+
+    // ---- Snapshot pages -------------------------------------------------------------------------------------------
+
+    /// Sends whatever a loading table still needs to the readers.
+    fn start_reads(&mut self, index: TableIndex) {
+        let Some(table) = self.tables.get_mut(index) else { return };
+        match &mut table.phase {
+            Phase::Pending => self.readers.submit(ReadJob::Plan {
+                table: index,
+                generation: table.generation,
+                mysql: Arc::clone(&table.mysql),
+                estimated_rows: table.estimated_rows,
+            }),
+            Phase::Snapshot(runs) => {
+                for (range_index, run) in runs.iter_mut().enumerate().filter(|(_, r)| !r.state.done) {
+                    run.token.cancel();
+                    run.token = Arc::default();
+                    self.readers.submit(ReadJob::Range {
+                        table: index,
+                        range_index,
+                        generation: table.generation,
+                        mysql: Arc::clone(&table.mysql),
+                        schema: Arc::clone(&table.schema),
+                        range: run.state.range.clone(),
+                        after: run.state.after.clone(),
+                        token: Arc::clone(&run.token),
+                    });
+                }
+            }
+            Phase::Streaming | Phase::Error(_) => {}
+        }
+    }
+
+    async fn read(&mut self, event: ReadEvent) -> Result<(), Error> {
+        match event {
+            ReadEvent::Planned { table: index, generation, ranges } => {
+                let Some(table) = self.tables.get_mut(index) else { return Ok(()) };
+                if table.generation != generation {
+                    // The definition it was planned with is gone; whatever replaced it has asked anew.
+                    return Ok(());
+                }
+                if matches!(table.phase, Phase::Pending) {
+                    table.plan(ranges);
+                    self.cuts.dirty = true;
+                    self.start_reads(index);
+                }
+            }
+            ReadEvent::Page(page) => {
+                if let Some(table) = self.tables.get_mut(page.table) {
+                    table.rows_read += page.page.batch.num_rows() as u64;
+                }
+                self.held.push_back(page);
+            }
+            ReadEvent::Failed { table: index, generation, range, error } => {
+                self.read_failed(index, generation, range, error).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn read_failed(
+        &mut self,
+        index: TableIndex,
+        generation: u64,
+        range: Option<(usize, Arc<ReadToken>)>,
+        error: Error,
+    ) -> Result<(), Error> {
+        let Some(table) = self.tables.get_mut(index) else { return Ok(()) };
+        let stale = table.generation != generation || range.as_ref().is_some_and(|(_, token)| token.is_cancelled());
+        if stale {
+            return Ok(());
+        }
+        if error.retry == Retry::Never {
+            return self.stop_table(index, error).await;
+        }
+        warn!(table = table.name, code = %error.code, %error, "a snapshot read failed and is tried again");
+        self.status.record(ErrorInfo::new(&error, Some(&table.name), self.clock.now_ms()));
+        let job = match (range, &mut table.phase) {
+            (Some((range_index, _)), Phase::Snapshot(runs)) => {
+                let Some(run) = runs.get_mut(range_index) else { return Ok(()) };
+                // Pages of this attempt that are still held go too: the next one begins behind what was applied.
+                run.token.cancel();
+                run.token = Arc::default();
+                ReadJob::Range {
+                    table: index,
+                    range_index,
+                    generation,
+                    mysql: Arc::clone(&table.mysql),
+                    schema: Arc::clone(&table.schema),
+                    range: run.state.range.clone(),
+                    after: run.state.after.clone(),
+                    token: Arc::clone(&run.token),
+                }
+            }
+            (None, Phase::Pending) => ReadJob::Plan {
+                table: index,
+                generation,
+                mysql: Arc::clone(&table.mysql),
+                estimated_rows: table.estimated_rows,
+            },
+            _ => return Ok(()),
+        };
+        self.readers.submit_later(job, RETRY_READ);
+        Ok(())
+    }
+
+    /// Hands over the pages whose HIGH the stream has passed.
+    async fn apply_pages(&mut self) -> Result<(), Error> {
+        let Some(reached) = self.stream.reached.clone() else { return Ok(()) };
+        let mut waiting = VecDeque::with_capacity(self.held.len());
+        while let Some(page) = self.held.pop_front() {
+            let current = self.tables.get(page.table).is_some_and(|t| t.generation == page.generation);
+            if !current || page.token.is_cancelled() {
+                continue;
+            }
+            if page.page.high > reached {
+                waiting.push_back(page);
+                continue;
+            }
+            self.apply_page(page).await?;
+        }
+        self.held = waiting;
+        Ok(())
+    }
+
+    async fn apply_page(&mut self, page: ReadPage) -> Result<(), Error> {
+        let index = page.table;
+        self.hand_over(index).await?;
+        let Some(table) = self.tables.get_mut(index) else { return Ok(()) };
+        let Phase::Snapshot(runs) = &mut table.phase else { return Ok(()) };
+        let Some(run) = runs.get_mut(page.range_index) else { return Ok(()) };
+        if page.page.last_key.is_some() {
+            run.state.after = page.page.last_key;
+        }
+        run.state.done |= page.page.end_of_range;
+        let complete = runs.iter().all(|r| r.state.done);
+        table.changed = true;
+        self.cuts.dirty = true;
+        let rows = page.page.batch.num_rows();
+        if rows > 0 {
+            let kinds = vec![RowKind::InsertAbsent; rows];
+            let work = Work::Apply { table: index, batch: page.page.batch, kinds, memory: page.memory };
+            self.work.send(work).await.map_err(applier_gone)?;
+        }
+        if complete {
+            table.phase = Phase::Streaming;
+            info!(table = table.name, rows = table.rows_read, "snapshot complete");
+            self.work.send(Work::EndLoading { table: index }).await.map_err(applier_gone)?;
+            self.cuts.live_dirty = true;
+        }
+        Ok(())
+    }
+
+    // ---- Stream ---------------------------------------------------------------------------------------------------
+
+    async fn event(&mut self, next: &StreamEvent) -> Result<(), Error> {
+        let raw = &next.event;
+        let header = &raw.header;
+        let event =
+            parse_event(self.info.flavor, header, &raw.body).map_err(|e| self.undecodable(raw, &e.to_string()))?;
+        match event {
+            Event::Rotate { file, offset } => {
+                let at = FilePosition { file, offset };
+                if self.stream.reached.as_ref().is_none_or(|reached| at > *reached) {
+                    self.stream.reached = Some(at.clone());
+                    if !self.stream.in_transaction {
+                        self.position.file = Some(at);
+                    }
+                }
+                return Ok(());
+            }
+            Event::Heartbeat { .. } => {
+                self.advance(next.end);
+                if !self.stream.in_transaction {
+                    self.position.file.clone_from(&self.stream.reached);
+                }
+                return Ok(());
+            }
+            _ => {}
+        }
+        self.advance(next.end);
+        if header.timestamp != 0 {
+            self.stream.last_event_at_ms = Some(i64::from(header.timestamp) * 1000);
+        }
+        match event {
+            Event::Gtid(gtid) => {
+                self.begin(Some(Gtid::Mysql { uuid: gtid.uuid, tag: gtid.tag, number: gtid.gno }));
+            }
+            Event::AnonymousGtid => self.begin(None),
+            Event::MariaGtid { gtid, standalone, .. } => {
+                // Without the flag the server opens a transaction by this event alone.
+                self.begin(Some(Gtid::MariaDb { domain: gtid.domain, server: gtid.server, sequence: gtid.seq }));
+                self.stream.explicit = !standalone;
+            }
+            Event::Query(query) => self.query(&query.database, &query.sql).await?,
+            Event::Xid(_) => self.end_transaction(),
+            Event::XaPrepare { one_phase: true, .. } => self.end_transaction(),
+            Event::XaPrepare { .. } => self.xa_prepare().await?,
+            Event::TableMap(map) => self.table_map(map).await?,
+            Event::Rows(rows) => {
+                let Some(index) = self.stream.ids.get(&rows.table_id).copied() else { return Ok(()) };
+                let Some(table) = self.tables.get_mut(index) else { return Ok(()) };
+                let Some((decoder, buffer)) = table.decoding(rows.table_id) else { return Ok(()) };
+                match decoder.decode(&rows, buffer) {
+                    Ok(changes) => {
+                        table.changes += changes as u64;
+                        self.changes_total += changes as u64;
+                        self.cuts.dirty = true;
+                        self.cuts.live_dirty |= !table.is_loading();
+                        if table.buffer.bytes() >= HAND_OVER_BYTES {
+                            self.stream.handed_over = true;
+                            self.hand_over(index).await?;
+                        }
+                    }
+                    Err(error) => {
+                        let error = undecodable_rows(&error, &table.mysql);
+                        self.stop_table(index, error).await?;
+                    }
+                }
+            }
+            Event::Unknown(kind) => {
+                return Err(self.undecodable(raw, &format!("event type {kind} is not known and may hold rows")));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn undecodable(&self, raw: &RawEvent, why: &str) -> Error {
+        let at = self.stream.reached.as_ref().map_or_else(|| "the start".to_owned(), ToString::to_string);
+        Error::new(
+            Code::EventNotUnderstood,
+            format!("a binlog event of type {} behind {at} is not understood", raw.header.kind),
+        )
+        .with_detail(why.to_owned())
+    }
+
+    /// Moves the stream's own place behind an event.
+    fn advance(&mut self, end: u64) {
+        if let Some(reached) = &mut self.stream.reached
+            && end > reached.offset
+        {
+            reached.offset = end;
+        }
+    }
+
+    fn begin(&mut self, gtid: Option<Gtid>) {
+        self.stream.in_transaction = true;
+        self.stream.explicit = false;
+        self.stream.gtid = gtid;
+        self.stream.handed_over = false;
+        for table in &mut self.tables {
+            table.transaction_start = table.buffer.len();
+        }
+    }
+
+    /// The transaction is over: what it changed counts from here on.
+    fn end_transaction(&mut self) {
+        self.stream.in_transaction = false;
+        self.stream.explicit = false;
+        self.stream.ids.clear();
+        if let Some(gtid) = self.stream.gtid.take() {
+            self.position.gtid.get_or_insert_with(|| empty_set(&gtid)).add(&gtid);
+        }
+        self.position.file.clone_from(&self.stream.reached);
+    }
+
+    async fn table_map(&mut self, map: TableMap) -> Result<(), Error> {
+        let Some(index) = self.index_of(&map.database, &map.table) else { return Ok(()) };
+        let Some(table) = self.tables.get_mut(index).filter(|t| t.is_captured()) else { return Ok(()) };
+        let id = map.table_id;
+        match table.decoder(map) {
+            Ok(()) => {
+                self.stream.ids.insert(id, index);
+                Ok(())
+            }
+            Err(error) => self.stop_table(index, error).await,
+        }
+    }
+
+    fn index_of(&self, database: &str, table: &str) -> Option<TableIndex> {
+        let key = self.name_key(database, table);
+        self.by_name.get(&key).copied()
+    }
+
+    pub(super) fn name_key(&self, database: &str, table: &str) -> (String, String) {
+        name_key(&self.info, database, table)
+    }
+
+    async fn query(&mut self, database: &str, sql: &str) -> Result<(), Error> {
+        let text = sql.trim_start();
+        let word = text.split(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default();
+        match word.to_ascii_uppercase().as_str() {
+            "BEGIN" => {
+                if !self.stream.in_transaction {
+                    // Servers without GTIDs open a transaction with BEGIN alone.
+                    self.begin(None);
+                }
+                self.stream.explicit = true;
+                return Ok(());
+            }
+            "COMMIT" => {
+                self.end_transaction();
+                return Ok(());
+            }
+            "ROLLBACK" if !text.to_ascii_uppercase().contains(" TO ") => return self.rolled_back().await,
+            "SAVEPOINT" | "ROLLBACK" | "RELEASE" => return Ok(()),
+            "XA" => {
+                match text.split_whitespace().nth(1).unwrap_or_default().to_ascii_uppercase().as_str() {
+                    "START" | "BEGIN" => {
+                        if !self.stream.in_transaction {
+                            self.begin(None);
+                        }
+                        self.stream.explicit = true;
+                    }
+                    // XA END is followed by XA PREPARE; XA COMMIT and XA ROLLBACK of prepared rows stand alone.
+                    "END" => {}
+                    _ => self.end_transaction(),
+                }
+                return Ok(());
+            }
+            _ => {}
+        }
+        // A statement of its own: schema change or a data change that should have been row events.
+        let statement = ddl::parse(sql, database);
+        self.statement(statement, sql).await?;
+        if !self.stream.explicit {
+            self.end_transaction();
+        }
+        Ok(())
+    }
+
+    async fn rolled_back(&mut self) -> Result<(), Error> {
+        if self.stream.handed_over {
+            let touched: Vec<_> = self.stream.ids.values().copied().collect();
+            for index in touched {
+                let error = Error::new(Code::EventNotUnderstood, "a large transaction was logged and then rolled back")
+                    .with_detail("Part of it had been written already; it mixes transactional and other tables.");
+                self.stop_table(index, error).await?;
+            }
+        }
+        for table in &mut self.tables {
+            table.buffer.truncate(table.transaction_start);
+        }
+        self.end_transaction();
+        Ok(())
+    }
+
+    /// Rows between XA START and XA PREPARE count only once XA COMMIT is seen.
+    async fn xa_prepare(&mut self) -> Result<(), Error> {
+        let touched: Vec<_> = self.stream.ids.values().copied().collect();
+        if !self.stream.handed_over {
+            for table in &mut self.tables {
+                table.buffer.truncate(table.transaction_start);
+            }
+        }
+        for index in touched {
+            let error = Error::new(Code::EventNotUnderstood, "rows were changed in an XA transaction").with_detail(
+                "Its outcome is decided later, by an XA COMMIT that may never come; such rows are not held yet.",
+            );
+            self.stop_table(index, error).await?;
+        }
+        self.end_transaction();
+        Ok(())
+    }
+
+    // ---- Schema changes -------------------------------------------------------------------------------------------
+
+    fn captured(&self, name: &TableName) -> Option<TableIndex> {
+        self.index_of(&name.database, &name.table)
+            .filter(|i| self.tables.get(*i).is_some_and(CapturedTable::is_captured))
+    }
+
+    async fn statement(&mut self, statement: Statement, sql: &str) -> Result<(), Error> {
+        match statement {
+            Statement::Irrelevant | Statement::Create(_) => Ok(()),
+            Statement::Alter { table, clauses } => match self.captured(&table) {
+                Some(index) => self.alter(index, &clauses, sql).await,
+                None => Ok(()),
+            },
+            Statement::Truncate(table) => match self.captured(&table) {
+                Some(index) => self.truncated(index).await,
+                None => Ok(()),
+            },
+            Statement::Drop(tables) => {
+                for table in tables {
+                    if let Some(index) = self.captured(&table) {
+                        let error = Error::new(
+                            Code::TableGone,
+                            format!("table {}.{} was dropped", table.database, table.table),
+                        );
+                        self.stop_table(index, error).await?;
+                    }
+                }
+                Ok(())
+            }
+            Statement::DropDatabase(database) => {
+                let gone: Vec<_> = (0..self.tables.len())
+                    .filter(|i| self.tables.get(*i).is_some_and(|t| t.is_captured() && t.mysql.database == database))
+                    .collect();
+                for index in gone {
+                    let error = Error::new(Code::TableGone, format!("database {database} was dropped"));
+                    self.stop_table(index, error).await?;
+                }
+                Ok(())
+            }
+            Statement::Rename(pairs) => {
+                for (from, to) in pairs {
+                    for name in [&from, &to] {
+                        if let Some(index) = self.captured(name) {
+                            let what = format!(
+                                "table {}.{} was renamed to {}.{}",
+                                from.database, from.table, to.database, to.table
+                            );
+                            self.stop_table(index, not_followed(what, sql)).await?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+            Statement::Dml { verb, names } => {
+                for index in self.named(&names) {
+                    let error = Error::new(
+                        Code::StatementDml,
+                        format!("the binlog holds a {verb} as a statement that names the table"),
+                    );
+                    self.stop_table(index, error).await?;
+                }
+                Ok(())
+            }
+            Statement::NotUnderstood { names } => {
+                for index in self.named(&names) {
+                    let what = "a statement that names the table was not understood".to_owned();
+                    self.stop_table(index, not_followed(what, sql)).await?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Captured tables whose name is among the words of a statement.
+    fn named(&self, names: &[String]) -> Vec<TableIndex> {
+        let is_named =
+            |t: &CapturedTable| t.is_captured() && names.iter().any(|n| n.eq_ignore_ascii_case(&t.mysql.name));
+        self.tables.iter().enumerate().filter(|(_, t)| is_named(t)).map(|(i, _)| i).collect()
+    }
+
+    async fn alter(&mut self, index: TableIndex, clauses: &[ddl::Clause], sql: &str) -> Result<(), Error> {
+        let Some(table) = self.tables.get(index) else { return Ok(()) };
+        let name = table.name.clone();
+        let applied = match ddl::apply(&table.mysql, clauses, self.info.flavor) {
+            Ok(applied) => applied,
+            Err(why) => return self.stop_table(index, not_followed(why, sql)).await,
+        };
+        if applied.changes.is_empty() && applied.rewrites.is_none() && applied.table == *table.mysql {
+            return Ok(());
+        }
+        let schema = if applied.changes.is_empty() {
+            (*table.schema).clone()
+        } else {
+            match table.schema.evolve(&applied.changes, self.clock.now_ms()) {
+                Ok(schema) => schema,
+                Err(error) => return self.stop_table(index, not_followed(error.to_string(), sql)).await,
+            }
+        };
+        info!(table = name, statement = sql, rewrites = applied.rewrites.as_deref(), "schema change");
+        if applied.rewrites.is_some() {
+            return self.restart_table(index, applied.table, schema, true).await;
+        }
+        self.hand_over(index).await?;
+        let changed = !applied.changes.is_empty();
+        let Some(table) = self.tables.get_mut(index) else { return Ok(()) };
+        let live = !table.is_loading();
+        table.redefine(applied.table, Arc::new(schema.clone()));
+        if changed {
+            self.work.send(Work::Evolve { table: index, schema }).await.map_err(applier_gone)?;
+        }
+        self.cuts.dirty = true;
+        self.cuts.live_dirty |= live;
+        // Pages read with the definition before are read again.
+        self.start_reads(index);
+        Ok(())
+    }
+
+    /// The table's content begins anew at this position: read again from the server, or empty after TRUNCATE.
+    async fn restart_table(
+        &mut self,
+        index: TableIndex,
+        mysql: MysqlTable,
+        schema: tidegate_storage::paimon::TableSchema,
+        reading: bool,
+    ) -> Result<(), Error> {
+        let Some(table) = self.tables.get_mut(index) else { return Ok(()) };
+        table.cancel_reads();
+        table.redefine(mysql, Arc::new(schema.clone()));
+        table.rows_read = 0;
+        table.phase = if reading { Phase::Pending } else { Phase::Streaming };
+        self.cuts.dirty = true;
+        self.cuts.live_dirty = true;
+        let work = Work::Restart { table: index, schema, loading: reading };
+        self.work.send(work).await.map_err(applier_gone)?;
+        self.start_reads(index);
+        Ok(())
+    }
+
+    async fn truncated(&mut self, index: TableIndex) -> Result<(), Error> {
+        let Some(table) = self.tables.get(index) else { return Ok(()) };
+        info!(table = table.name, "TRUNCATE");
+        let (mysql, schema) = ((*table.mysql).clone(), (*table.schema).clone());
+        self.restart_table(index, mysql, schema, false).await
+    }
+
+    /// One table stops, the others go on.
+    async fn stop_table(&mut self, index: TableIndex, error: Error) -> Result<(), Error> {
+        let Some(table) = self.tables.get_mut(index).filter(|t| t.is_captured()) else { return Ok(()) };
+        let info = ErrorInfo::new(&error, Some(&table.name), self.clock.now_ms());
+        tracing::error!(table = table.name, code = %error.code, %error, "table stopped; the others go on");
+        table.cancel_reads();
+        table.buffer.truncate(0);
+        table.transaction_start = 0;
+        table.phase = Phase::Error(info.clone());
+        table.generation += 1;
+        table.changed = true;
+        self.stream.ids.retain(|_, table| *table != index);
+        self.status.record(info);
+        self.cuts.dirty = true;
+        self.cuts.live_dirty = true;
+        self.work.send(Work::Stop { table: index }).await.map_err(applier_gone)
+    }
+
+    // ---- Checkpoints ----------------------------------------------------------------------------------------------
+
+    async fn between_transactions(&mut self) -> Result<(), Error> {
+        if !self.held.is_empty() {
+            self.apply_pages().await?;
+        }
+        if self.cuts.outstanding.is_none() && self.cut_is_due() {
+            self.cut().await?;
+        }
+        Ok(())
+    }
+
+    fn cut_is_due(&self) -> bool {
+        if self.cuts.stopping || !self.cuts.waiting.is_empty() {
+            return true;
+        }
+        let since = self.cuts.last.elapsed();
+        if self.cuts.dirty {
+            let interval = self.options.checkpoint_interval;
+            return since >= if self.cuts.live_dirty { interval } else { interval.max(LOADING_CHECKPOINT) };
+        }
+        since >= IDLE_CHECKPOINT && self.position != self.cuts.last_position
+    }
+
+    async fn cut(&mut self) -> Result<(), Error> {
+        for index in 0..self.tables.len() {
+            self.hand_over(index).await?;
+        }
+        let changed = self.tables.iter_mut().enumerate().filter(|(_, t)| t.changed);
+        let tables = changed
+            .map(|(index, table)| {
+                table.changed = false;
+                (index, table.state())
+            })
+            .collect();
+        let (done, outstanding) = oneshot::channel();
+        let source = SourceState { changes_total: self.changes_total };
+        let cut = Cut { position: self.position.clone(), source, tables, done };
+        self.work.send(Work::Cut(cut)).await.map_err(applier_gone)?;
+        self.cuts.outstanding = Some(outstanding);
+        self.cuts.answered_by_outstanding.append(&mut self.cuts.waiting);
+        self.cuts.dirty = false;
+        self.cuts.live_dirty = false;
+        self.cuts.last = Instant::now();
+        self.cuts.last_position = self.position.clone();
+        Ok(())
+    }
+
+    /// Sends a table's decoded changes to the applier.
+    async fn hand_over(&mut self, index: TableIndex) -> Result<(), Error> {
+        let Some(table) = self.tables.get_mut(index) else { return Ok(()) };
+        if table.buffer.len() == 0 {
+            return Ok(());
+        }
+        let bytes = table.buffer.bytes();
+        let (batch, kinds) = table.buffer.take().map_err(|e| {
+            Error::new(Code::Internal, format!("the changes of table {} do not form a batch", table.name))
+                .with_source(e)
+        })?;
+        table.transaction_start = 0;
+        let memory = reserve(&self.memory, self.memory_bytes, bytes).await;
+        self.work.send(Work::Apply { table: index, batch, kinds, memory }).await.map_err(applier_gone)
+    }
+
+    // ---- Status ---------------------------------------------------------------------------------------------------
+
+    fn report(&self) {
+        let loading = self.tables.iter().any(CapturedTable::is_loading);
+        let now = self.clock.now_ms();
+        self.status.update(|status| {
+            status.state = if loading { JobState::Snapshot } else { JobState::Streaming };
+            status.tables = self.tables.iter().map(CapturedTable::status).collect();
+            status.position = self.position.clone();
+            status.last_event_at_ms = self.stream.last_event_at_ms;
+            status.changes_total = self.changes_total;
+            let level = match (&status.server_position, &self.stream.reached) {
+                (Some(server), Some(reached)) => reached >= server,
+                _ => false,
+            };
+            let durable = self.cuts.outstanding.is_none() && !self.cuts.dirty;
+            status.lag_ms =
+                if level && durable { Some(0) } else { self.stream.last_event_at_ms.map(|at| (now - at).max(0)) };
+            status.lag_bytes = match (&status.server_position, &self.stream.reached) {
+                (Some(server), Some(reached)) if server.file == reached.file => {
+                    Some(server.offset.saturating_sub(reached.offset))
+                }
+                _ => None,
+            };
+        });
+    }
+}
+
+/// How a table's name is compared: as it is, or without case where the server folds it.
+pub(super) fn name_key(info: &ServerInfo, database: &str, table: &str) -> (String, String) {
+    if info.lower_case_table_names == 0 {
+        (database.to_owned(), table.to_owned())
+    } else {
+        (database.to_lowercase(), table.to_lowercase())
+    }
+}
+
+/// The empty set of a transaction's flavour.
+fn empty_set(gtid: &Gtid) -> GtidSet {
+    match gtid {
+        Gtid::Mysql { .. } => GtidSet::Mysql(MysqlGtidSet::new()),
+        Gtid::MariaDb { .. } => GtidSet::MariaDb(MariaGtidSet::new()),
+    }
+}
+
+fn undecodable_rows(error: &DecodeError, table: &MysqlTable) -> Error {
+    let code = match error {
+        DecodeError::MinimalImage => Code::MinimalImage,
+        DecodeError::PartialJson => Code::PartialJson,
+        DecodeError::NullKey { .. } => Code::KeyNotStorable,
+        DecodeError::Value { .. } => Code::ValueNotStorable,
+        DecodeError::Compression(_) => Code::PayloadNotUnpacked,
+        _ => Code::EventNotUnderstood,
+    };
+    Error::new(code, format!("a change of table {}.{} cannot be applied", table.database, table.name))
+        .with_detail(error.to_string())
+}
+
+fn not_followed(why: String, sql: &str) -> Error {
+    const SHOWN: usize = 500;
+    let statement: String = sql.chars().take(SHOWN).collect();
+    Error::new(Code::DdlNotUnderstood, "a schema change cannot be followed")
+        .with_detail(format!("{why}; the statement is: {statement}"))
+}
+
+/// Waits for the outstanding cut, or for ever when there is none.
+async fn finished(outstanding: &mut Option<oneshot::Receiver<u64>>) -> Result<u64, Error> {
+    match outstanding {
+        Some(receiver) => {
+            receiver.await.map_err(|_| Error::new(Code::Internal, "the writing half of the job ended first"))
+        }
+        None => std::future::pending().await,
+    }
+}
+
+/// The memory of events between the stream's connection and the decoder.
+pub(super) const EVENT_BYTES: usize = 32 << 20;
+
+/// Permits of [`EVENT_BYTES`].
+pub(super) fn event_memory() -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(EVENT_BYTES / PERMIT_BYTES))
+}

@@ -1,0 +1,288 @@
+//! The life of a job around its sessions: lease, recovery, retries, and the handle others hold.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_storage::checkpoint::{Claim, Holder, Lease};
+use tidegate_storage::clock::Clock;
+use tidegate_storage::store::StoreRef;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
+use tracing::{error, info, warn};
+use uuid::Uuid;
+
+use super::session::{Ended, Session};
+use super::status::{ErrorInfo, JobState, JobStatus};
+use super::view::SourceView;
+use crate::error::{Code, Error, Retry};
+use crate::source::definition::SourceDefinition;
+
+/// How often a lease is renewed; it expires after several missed renewals.
+const RENEW_EVERY: Duration = Duration::from_secs(3);
+/// How often a source held by another server is asked for again.
+const STANDBY_PAUSE: Duration = Duration::from_secs(3);
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// A session that ran this long has recovered: the next pause is short again.
+const HEALTHY_AFTER: Duration = Duration::from_secs(60);
+const ERRORS_KEPT: usize = 100;
+
+/// What a job needs from its process.
+#[derive(Clone)]
+pub struct CaptureEnv {
+    pub store: StoreRef,
+    pub clock: Arc<dyn Clock>,
+    /// Identity of this process; new at each start.
+    pub owner: Uuid,
+    /// How this process describes itself to others that want the same source.
+    pub holder: Holder,
+    /// Whether a holder is known to be gone, so that its source may be taken without waiting for its lease to run out.
+    pub holder_is_dead: Arc<dyn Fn(&Holder) -> bool + Send + Sync>,
+}
+
+/// Requests to a running job.
+pub(super) enum Control {
+    /// Answers with the number of a checkpoint that covers everything seen when it was asked for.
+    Checkpoint(oneshot::Sender<u64>),
+    /// Cut a last checkpoint and end.
+    Stop,
+}
+
+/// The job of one source.
+pub struct CaptureJob;
+
+/// A running job.
+#[derive(Clone)]
+pub struct CaptureHandle {
+    definition: Arc<SourceDefinition>,
+    control: mpsc::Sender<Control>,
+    views: watch::Receiver<Arc<SourceView>>,
+    statuses: watch::Receiver<Arc<JobStatus>>,
+    task: Arc<tokio::sync::Mutex<Option<JoinHandle<()>>>>,
+}
+
+impl CaptureJob {
+    /// Starts the job on the current runtime; it goes on until [`CaptureHandle::stop`] or a fault that will not pass.
+    pub fn start(definition: SourceDefinition, env: CaptureEnv) -> CaptureHandle {
+        let definition = Arc::new(definition);
+        let (control, requests) = mpsc::channel(16);
+        let (view_tx, views) = watch::channel(Arc::new(SourceView::empty(definition.name.clone(), definition.id)));
+        let started = JobStatus { started_at_ms: env.clock.now_ms(), ..JobStatus::default() };
+        let (status_tx, statuses) = watch::channel(Arc::new(started));
+        let runner = Runner {
+            definition: Arc::clone(&definition),
+            env,
+            requests,
+            views: view_tx,
+            status: StatusBoard { sender: status_tx },
+            attempts: 0,
+        };
+        let task = Arc::new(tokio::sync::Mutex::new(Some(tokio::spawn(runner.run()))));
+        CaptureHandle { definition, control, views, statuses, task }
+    }
+}
+
+impl CaptureHandle {
+    pub fn definition(&self) -> &SourceDefinition {
+        &self.definition
+    }
+
+    /// The newest checkpoint's tables.
+    pub fn view(&self) -> Arc<SourceView> {
+        Arc::clone(&self.views.borrow())
+    }
+
+    /// Follows the checkpoints; the receiver is closed when the job ends.
+    pub fn views(&self) -> watch::Receiver<Arc<SourceView>> {
+        self.views.clone()
+    }
+
+    pub fn status(&self) -> Arc<JobStatus> {
+        Arc::clone(&self.statuses.borrow())
+    }
+
+    pub fn statuses(&self) -> watch::Receiver<Arc<JobStatus>> {
+        self.statuses.clone()
+    }
+
+    /// Cuts a checkpoint now. The answer's number covers all that the stream has delivered.
+    pub async fn checkpoint(&self) -> Result<u64, Error> {
+        let (answer, number) = oneshot::channel();
+        let not_running = || {
+            Error::new(Code::Stopped, format!("source \"{}\" is not capturing", self.definition.name))
+                .with_detail(format!("Its state is {}.", self.status().state.as_str()))
+        };
+        self.control.send(Control::Checkpoint(answer)).await.map_err(|_| not_running())?;
+        number.await.map_err(|_| not_running())
+    }
+
+    /// Ends the job behind a last checkpoint and gives the source free. Safe to call more than once.
+    pub async fn stop(&self) -> Result<(), Error> {
+        // A job that has ended by itself does not listen any more.
+        let _ = self.control.send(Control::Stop).await;
+        if let Some(task) = self.task.lock().await.take() {
+            task.await.map_err(|e| {
+                Error::new(Code::Internal, format!("the job of source \"{}\" broke off", self.definition.name))
+                    .with_source(e)
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// The sending side of a job's status.
+#[derive(Clone)]
+pub(super) struct StatusBoard {
+    sender: watch::Sender<Arc<JobStatus>>,
+}
+
+impl StatusBoard {
+    pub(super) fn update(&self, change: impl FnOnce(&mut JobStatus)) {
+        self.sender.send_modify(|status| change(Arc::make_mut(status)));
+    }
+
+    pub(super) fn record(&self, info: ErrorInfo) {
+        self.update(|status| {
+            if status.errors.len() >= ERRORS_KEPT {
+                status.errors.remove(0);
+            }
+            status.errors.push(info);
+        });
+    }
+}
+
+struct Runner {
+    definition: Arc<SourceDefinition>,
+    env: CaptureEnv,
+    requests: mpsc::Receiver<Control>,
+    views: watch::Sender<Arc<SourceView>>,
+    status: StatusBoard,
+    attempts: u32,
+}
+
+impl Runner {
+    async fn run(mut self) {
+        let source = self.definition.name.clone();
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let began = tokio::time::Instant::now();
+            let failure = match self.attempt().await {
+                Ok(Ended::Stopped) => {
+                    info!(source, "capture stopped");
+                    self.status.update(|s| s.state = JobState::Stopped);
+                    return;
+                }
+                Ok(Ended::Held) => {
+                    if self.wait(STANDBY_PAUSE).await {
+                        self.status.update(|s| s.state = JobState::Stopped);
+                        return;
+                    }
+                    continue;
+                }
+                Err(failure) => failure,
+            };
+            self.status.record(ErrorInfo::new(&failure, None, self.env.clock.now_ms()));
+            if began.elapsed() > HEALTHY_AFTER {
+                pause = FIRST_PAUSE;
+            }
+            let wait = match failure.retry {
+                Retry::Never => {
+                    error!(source, code = %failure.code, error = %failure, "capture failed and waits for an operator");
+                    self.status.update(|s| s.state = JobState::Failed);
+                    self.wait_for_stop().await;
+                    self.status.update(|s| s.state = JobState::Stopped);
+                    return;
+                }
+                Retry::Now => FIRST_PAUSE.min(pause),
+                Retry::Backoff => {
+                    let this = pause;
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    // Sources of one server that fell over together do not come back together.
+                    this.mul_f64(0.75 + rand::random::<f64>() * 0.5)
+                }
+            };
+            warn!(source, code = %failure.code, error = %failure, retry_in_ms = wait.as_millis() as u64, "capture interrupted");
+            self.status.update(|s| s.state = JobState::Retrying);
+            if self.wait(wait).await {
+                self.status.update(|s| s.state = JobState::Stopped);
+                return;
+            }
+        }
+    }
+
+    /// One session under the lease.
+    async fn attempt(&mut self) -> Result<Ended, Error> {
+        self.attempts = self.attempts.wrapping_add(1);
+        self.status.update(|s| s.state = JobState::Starting);
+        let mut me = self.env.holder.clone();
+        me.owner = self.env.owner;
+        let dead = Arc::clone(&self.env.holder_is_dead);
+        let claim =
+            Lease::acquire(self.env.store.clone(), self.definition.id, me, Arc::clone(&self.env.clock), &*dead).await?;
+        let lease = match claim {
+            Claim::Acquired(lease) => lease,
+            Claim::Held(holder) => {
+                self.status.update(|s| {
+                    s.state = JobState::Standby;
+                    s.holder = Some(holder);
+                });
+                return Ok(Ended::Held);
+            }
+        };
+        self.status.update(|s| s.holder = None);
+        let epoch = lease.epoch();
+        let lease = Arc::new(tokio::sync::Mutex::new(Some(lease)));
+        let ids = self.definition.server_ids();
+        // Where the definition gives a range, a session whose id was taken is followed by one with the next.
+        let server_id = ids.first + self.attempts % ids.count().max(1);
+        let session = Session {
+            server_id,
+            definition: &self.definition,
+            env: &self.env,
+            epoch,
+            requests: &mut self.requests,
+            views: &self.views,
+            status: &self.status,
+        };
+        let ended = tokio::select! {
+            ended = session.run() => ended,
+            lost = keep(Arc::clone(&lease)) => Err(lost),
+        };
+        // Given free even after a failure, so that another server or the next attempt need not wait for it to expire.
+        if let Some(lease) = lease.lock().await.take()
+            && let Err(error) = lease.release().await
+        {
+            warn!(source = self.definition.name, %error, "the lease could not be given free; it expires by itself");
+        }
+        ended
+    }
+
+    /// Waits, answering requests; `true` when the job is to stop.
+    async fn wait(&mut self, pause: Duration) -> bool {
+        let until = tokio::time::Instant::now() + pause;
+        loop {
+            match tokio::time::timeout_at(until, self.requests.recv()).await {
+                Err(_) => return false,
+                Ok(None | Some(Control::Stop)) => return true,
+                // Dropping the answer tells the caller that the job is not running.
+                Ok(Some(Control::Checkpoint(_))) => {}
+            }
+        }
+    }
+
+    async fn wait_for_stop(&mut self) {
+        while let Some(Control::Checkpoint(_)) = self.requests.recv().await {}
+    }
+}
+
+/// Renews the lease for as long as that works.
+async fn keep(lease: Arc<tokio::sync::Mutex<Option<Lease>>>) -> Error {
+    loop {
+        tokio::time::sleep(RENEW_EVERY).await;
+        if let Some(lease) = lease.lock().await.as_mut()
+            && let Err(error) = lease.renew().await
+        {
+            return Error::from(error);
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! The capture job of one source: binlog stream and snapshot pages in, checkpoints out.
+//!
+//! Reading order: [`view`] (what readers get), [`status`] (what operators get), [`state`] (what a checkpoint holds of a
+//! job), [`table`] (one captured table while the job runs), [`pages`] (the readers of the initial snapshot),
+//! [`coordinator`] (the loop that joins stream and pages and cuts checkpoints), [`applier`] (writers and commits),
+//! [`session`] (recovery and connections), [`job`]
+//! (lease, retries, the handle).
+
+mod applier;
+mod coordinator;
+mod job;
+mod pages;
+mod session;
+mod state;
+mod status;
+mod storage_error;
+mod table;
+mod view;
+
+pub use job::{CaptureEnv, CaptureHandle, CaptureJob};
+pub use state::{RangeState, SourceState, TablePhase, TableState};
+pub use status::{ErrorInfo, JobState, JobStatus, RangeStatus, TableProgress, TableStatus};
+pub use view::{SourceView, TableView, load_view};

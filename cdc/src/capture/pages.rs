@@ -1,0 +1,225 @@
+//! Readers of the initial snapshot: some connections that take key ranges from a queue and hand pages back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_storage::paimon::TableSchema;
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::table::{ReadToken, TableIndex};
+use crate::error::{Error, Retry};
+use crate::mysql::ServerInfo;
+use crate::mysql::connect::{Conn, connect};
+use crate::mysql::snapshot::pages::{Page, read_page};
+use crate::mysql::snapshot::ranges::plan_ranges;
+use crate::mysql::snapshot::{KeyRange, KeyValue};
+use crate::mysql::types::MysqlTable;
+use crate::source::definition::{CaptureOptions, ConnectionOptions};
+
+/// What a reader does next.
+pub(super) enum ReadJob {
+    /// Cut a table into key ranges.
+    Plan { table: TableIndex, generation: u64, mysql: Arc<MysqlTable>, estimated_rows: u64 },
+    /// Read one range, page by page, from behind `after`.
+    Range {
+        table: TableIndex,
+        range_index: usize,
+        generation: u64,
+        mysql: Arc<MysqlTable>,
+        schema: Arc<TableSchema>,
+        range: KeyRange,
+        after: Option<Vec<KeyValue>>,
+        token: Arc<ReadToken>,
+    },
+}
+
+/// What comes back.
+pub(super) enum ReadEvent {
+    Planned { table: TableIndex, generation: u64, ranges: Vec<KeyRange> },
+    Page(ReadPage),
+    Failed { table: TableIndex, generation: u64, range: Option<(usize, Arc<ReadToken>)>, error: Error },
+}
+
+pub(super) struct ReadPage {
+    pub(super) table: TableIndex,
+    pub(super) range_index: usize,
+    pub(super) generation: u64,
+    pub(super) token: Arc<ReadToken>,
+    pub(super) page: Page,
+    /// Share of the memory for pages; held until the rows are in data files.
+    pub(super) memory: OwnedSemaphorePermit,
+}
+
+/// The pool. Dropping it ends the readers.
+pub(super) struct Readers {
+    jobs: mpsc::UnboundedSender<ReadJob>,
+    _tasks: Vec<AbortOnDropHandle<()>>,
+}
+
+/// Bytes behind one permit of a memory semaphore.
+pub(super) const PERMIT_BYTES: usize = 1024;
+
+/// Takes the share of a budget that `bytes` need; more than the whole budget takes all of it.
+pub(super) async fn reserve(memory: &Arc<Semaphore>, budget: usize, bytes: usize) -> OwnedSemaphorePermit {
+    let permits = (bytes.min(budget) / PERMIT_BYTES).max(1) as u32;
+    let taken = Arc::clone(memory).acquire_many_owned(permits).await;
+    taken.expect("memory semaphores are never closed")
+}
+
+impl Readers {
+    pub(super) fn start(
+        connection: &ConnectionOptions,
+        options: &CaptureOptions,
+        budget: usize,
+    ) -> (Self, mpsc::Receiver<ReadEvent>) {
+        let (jobs, queue) = mpsc::unbounded_channel();
+        let (events, received) = mpsc::channel(4);
+        let queue = Arc::new(Mutex::new(queue));
+        let memory = Arc::new(Semaphore::new((budget / PERMIT_BYTES).max(1)));
+        let tasks = (0..options.snapshot_parallelism.max(1)).map(|_| {
+            let reader = Reader {
+                connection: connection.clone(),
+                options: options.clone(),
+                queue: Arc::clone(&queue),
+                events: events.clone(),
+                memory: Arc::clone(&memory),
+                budget,
+                conn: None,
+            };
+            AbortOnDropHandle::new(tokio::spawn(reader.run()))
+        });
+        (Self { jobs, _tasks: tasks.collect() }, received)
+    }
+
+    pub(super) fn submit(&self, job: ReadJob) {
+        // The receiving side lives as long as the tasks this pool owns.
+        let _ = self.jobs.send(job);
+    }
+
+    /// Submits a job after a pause, for one that failed.
+    pub(super) fn submit_later(&self, job: ReadJob, pause: Duration) {
+        let jobs = self.jobs.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(pause).await;
+            let _ = jobs.send(job);
+        });
+    }
+}
+
+struct Reader {
+    connection: ConnectionOptions,
+    options: CaptureOptions,
+    queue: Arc<Mutex<mpsc::UnboundedReceiver<ReadJob>>>,
+    events: mpsc::Sender<ReadEvent>,
+    memory: Arc<Semaphore>,
+    budget: usize,
+    conn: Option<(Conn, ServerInfo)>,
+}
+
+impl Reader {
+    async fn run(mut self) {
+        loop {
+            // A connection that is idle for long would be closed by the server; it is made anew when work comes.
+            let next = {
+                let mut queue = self.queue.lock().await;
+                match queue.try_recv() {
+                    Ok(job) => Some(job),
+                    Err(_) => match tokio::time::timeout(Duration::from_secs(10), queue.recv()).await {
+                        Ok(Some(job)) => Some(job),
+                        Ok(None) => return,
+                        Err(_) => None,
+                    },
+                }
+            };
+            let Some(job) = next else {
+                if let Some((conn, _)) = self.conn.take() {
+                    conn.close().await;
+                }
+                continue;
+            };
+            if !self.work(job).await {
+                return;
+            }
+        }
+    }
+
+    /// Does one job; `false` when nobody listens any more.
+    async fn work(&mut self, job: ReadJob) -> bool {
+        match job {
+            ReadJob::Plan { table, generation, mysql, estimated_rows } => {
+                let planned = self.plan(&mysql, estimated_rows).await;
+                let event = match planned {
+                    Ok(ranges) => ReadEvent::Planned { table, generation, ranges },
+                    Err(error) => {
+                        self.after_failure(&error);
+                        ReadEvent::Failed { table, generation, range: None, error }
+                    }
+                };
+                self.events.send(event).await.is_ok()
+            }
+            ReadJob::Range { table, range_index, generation, mysql, schema, range, mut after, token } => loop {
+                if token.is_cancelled() {
+                    return true;
+                }
+                // The share is taken before the page exists: what all readers hold stays within the budget.
+                let memory = reserve(&self.memory, self.budget, self.expected_page_bytes()).await;
+                let page = match self.page(&mysql, &schema, &range, after.as_deref()).await {
+                    Ok(page) => page,
+                    Err(error) => {
+                        self.after_failure(&error);
+                        let range = Some((range_index, token));
+                        let failed = ReadEvent::Failed { table, generation, range, error };
+                        return self.events.send(failed).await.is_ok();
+                    }
+                };
+                let done = page.end_of_range;
+                after.clone_from(&page.last_key);
+                let event = ReadPage { table, range_index, generation, token: Arc::clone(&token), page, memory };
+                if self.events.send(ReadEvent::Page(event)).await.is_err() {
+                    return false;
+                }
+                if done {
+                    return true;
+                }
+            },
+        }
+    }
+
+    /// Pages are limited in rows and bytes; a page's share is an upper estimate of common rows.
+    fn expected_page_bytes(&self) -> usize {
+        (self.options.page_rows * 256).min(self.budget / self.options.snapshot_parallelism.max(1) / 2)
+    }
+
+    async fn connected(&mut self) -> Result<&mut (Conn, ServerInfo), Error> {
+        if self.conn.is_none() {
+            self.conn = Some(connect(&self.connection).await?);
+        }
+        Ok(self.conn.as_mut().expect("just connected"))
+    }
+
+    async fn plan(&mut self, mysql: &MysqlTable, estimated_rows: u64) -> Result<Vec<KeyRange>, Error> {
+        let range_rows = self.options.range_rows;
+        let (conn, info) = self.connected().await?;
+        plan_ranges(conn, info, mysql, estimated_rows, range_rows).await
+    }
+
+    async fn page(
+        &mut self,
+        mysql: &MysqlTable,
+        schema: &Arc<TableSchema>,
+        range: &KeyRange,
+        after: Option<&[KeyValue]>,
+    ) -> Result<Page, Error> {
+        let limit = self.options.page_rows;
+        let (conn, info) = self.connected().await?;
+        read_page(conn, info, mysql, schema, range, after, limit).await
+    }
+
+    /// A connection on which something failed may hold half a result.
+    fn after_failure(&mut self, error: &Error) {
+        if error.retry != Retry::Never || self.conn.is_some() {
+            self.conn = None;
+        }
+    }
+}

@@ -1,0 +1,427 @@
+//! One session of a job: recover from the newest checkpoint, connect, run until told to stop or something fails.
+
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use object_store::path::Path;
+use tidegate_storage::checkpoint::{CheckpointLog, CheckpointState, PreparedSnapshot, TableCommit, publish};
+use tidegate_storage::table::{TableOptions, TableVersion, TableWriter};
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio_util::task::AbortOnDropHandle;
+use tracing::{info, warn};
+
+use super::applier::{Applier, Slot, failed, writer_context};
+use super::coordinator::{Coordinator, Cuts, EVENT_BYTES, StreamEvent, StreamState, event_memory, name_key};
+use super::job::{CaptureEnv, Control, StatusBoard};
+use super::pages::{PERMIT_BYTES, Readers, reserve};
+use super::state::{SourceState, TablePhase, TableState};
+use super::status::ErrorInfo;
+use super::table::{CapturedTable, buckets_for, first_schema};
+use super::view::SourceView;
+use crate::error::{Code, Error};
+use crate::mysql::ServerInfo;
+use crate::mysql::binlog::stream::{EventStream, open_stream};
+use crate::mysql::catalog::{list_tables, load_table};
+use crate::mysql::connect::{Conn, connect, log_end, start_position, wait_visible};
+use crate::mysql::types::MysqlTable;
+use crate::source::definition::SourceDefinition;
+use crate::source::position::Position;
+
+const HEARTBEAT: std::time::Duration = std::time::Duration::from_secs(1);
+/// How long a transaction of the log may take to become visible before the session gives up and tries again.
+const VISIBILITY_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60);
+
+/// How a session ended when nothing failed.
+pub(super) enum Ended {
+    Stopped,
+    /// Another server holds the source.
+    Held,
+}
+
+pub(super) struct Session<'a> {
+    pub(super) definition: &'a SourceDefinition,
+    pub(super) env: &'a CaptureEnv,
+    pub(super) epoch: u64,
+    /// The id to stream with; another one each time the last was taken.
+    pub(super) server_id: u32,
+    pub(super) requests: &'a mut mpsc::Receiver<Control>,
+    pub(super) views: &'a watch::Sender<Arc<SourceView>>,
+    pub(super) status: &'a StatusBoard,
+}
+
+/// What a session starts from.
+struct Start {
+    position: Position,
+    tables: Vec<CapturedTable>,
+    slots: Vec<Slot>,
+    number: u64,
+    committed_at_ms: i64,
+    changes_total: u64,
+}
+
+type Events = mpsc::Receiver<Result<StreamEvent, Error>>;
+
+impl Session<'_> {
+    pub(super) async fn run(self) -> Result<Ended, Error> {
+        let log = CheckpointLog::new(self.env.store.clone(), self.definition.id);
+        let recovered = log.recover().await?;
+        let resumes = recovered.is_some();
+        // What is durable is shown before the source is even reachable.
+        let recovered = match recovered {
+            Some(state) => Some(self.recover(state).await?),
+            None => None,
+        };
+        if let Some(start) = &recovered {
+            self.show(start);
+        }
+        let (mut conn, info) = connect(&self.definition.connection).await?;
+        let start = match recovered {
+            Some(start) => {
+                if start.tables.iter().any(CapturedTable::is_loading) {
+                    // Pages read from now on must see everything the stream will not repeat.
+                    let timeout = VISIBILITY_TIMEOUT;
+                    wait_visible(&mut conn, &info, &start.position, timeout).await?;
+                }
+                start
+            }
+            None => self.begin(&mut conn, &info).await?,
+        };
+        let server_end = log_end(&mut conn, &info).await?;
+        self.status.update(|s| {
+            s.server_position = Some(server_end);
+            s.last_checkpoint = start.number;
+        });
+        let poll =
+            AbortOnDropHandle::new(tokio::spawn(poll_server(self.definition.connection.clone(), self.status.clone())));
+        conn.close().await;
+        let ended = self.capture(start, info, log, resumes).await;
+        drop(poll);
+        ended
+    }
+
+    fn show(&self, start: &Start) {
+        let applier_view = SourceView {
+            source: self.definition.name.clone(),
+            source_id: self.definition.id,
+            checkpoint: start.number,
+            committed_at_ms: start.committed_at_ms,
+            position: start.position.clone(),
+            tables: Vec::new(),
+        };
+        let mut tables: Vec<_> = start.slots.iter().map(|slot| Arc::new(slot.view())).collect();
+        tables.sort_by(|a, b| (&a.schema_name, &a.table_name).cmp(&(&b.schema_name, &b.table_name)));
+        self.views.send_replace(Arc::new(SourceView { tables, ..applier_view }));
+    }
+
+    async fn capture(self, start: Start, info: ServerInfo, log: CheckpointLog, resumes: bool) -> Result<Ended, Error> {
+        let options = &self.definition.options;
+        let stream = self.open_stream(&info, &start.position).await?;
+        // The stream's rows, the snapshot's pages and what the writers buffer share the source's memory.
+        let memory_bytes = options.memory_bytes / 4;
+        let (work, queue) = mpsc::channel(256);
+        let (readers, mut reads) = Readers::start(&self.definition.connection, options, options.memory_bytes / 2);
+        let applier = Applier {
+            store: self.env.store.clone(),
+            clock: Arc::clone(&self.env.clock),
+            source: self.definition.name.clone(),
+            source_id: self.definition.id,
+            owner: self.env.owner,
+            epoch: self.epoch,
+            log,
+            slots: start.slots,
+            number: start.number,
+            position: resumes.then(|| start.position.clone()),
+            flush_bytes: options.memory_bytes / 4,
+            views: self.views.clone(),
+        };
+        let mut by_name = HashMap::new();
+        for (index, table) in start.tables.iter().enumerate() {
+            by_name.insert(name_key(&info, &table.mysql.database, &table.mysql.name), index);
+        }
+        let mut coordinator = Coordinator {
+            options,
+            clock: Arc::clone(&self.env.clock),
+            status: self.status,
+            tables: start.tables,
+            by_name,
+            work,
+            readers,
+            memory: Arc::new(Semaphore::new((memory_bytes / PERMIT_BYTES).max(1))),
+            memory_bytes,
+            stream: StreamState::at(start.position.file.clone()),
+            cuts: Cuts::new(&start.position, !resumes),
+            position: start.position,
+            changes_total: start.changes_total,
+            held: Default::default(),
+            info,
+        };
+        let mut events = pump(stream);
+        let mut applying = AbortOnDropHandle::new(tokio::spawn(applier.run(queue)));
+        let outcome = tokio::select! {
+            outcome = coordinator.run(&mut events.0, &mut reads, self.requests) => outcome.map(|()| Ended::Stopped),
+            ended = &mut applying => {
+                return match ended {
+                    Ok(Err(error)) => Err(error),
+                    Ok(Ok(())) => Err(Error::new(Code::Internal, "the writing half of the job ended first")),
+                    Err(panic) => Err(Error::new(Code::Internal, "the writing half of the job broke off").with_source(panic)),
+                };
+            }
+        };
+        drop(coordinator);
+        match outcome {
+            // If both halves failed, the applier's error is the cause.
+            Err(error) => match tokio::time::timeout(std::time::Duration::from_secs(1), applying).await {
+                Ok(Ok(Err(cause))) => Err(cause),
+                _ => Err(error),
+            },
+            ended => ended,
+        }
+    }
+
+    async fn open_stream(&self, info: &ServerInfo, position: &Position) -> Result<EventStream, Error> {
+        let options = &self.definition.options;
+        let server_id = self.server_id;
+        // The stream's own place moves with heartbeats when nothing flows; snapshot pages wait for it.
+        let heartbeat = options.heartbeat_interval.min(HEARTBEAT);
+        open_stream(&self.definition.connection, info, position, server_id, heartbeat).await
+    }
+
+    /// The very first start: definitions, then the position, then the definitions once more. If both are equal, they
+    /// hold at the position between them.
+    async fn begin(&self, conn: &mut Conn, info: &ServerInfo) -> Result<Start, Error> {
+        let mut attempts = 0;
+        let (position, matched) = loop {
+            let before = self.definitions(conn, info).await?;
+            let position = start_position(conn, info).await?;
+            let after = self.definitions(conn, info).await?;
+            if before.iter().map(|t| &t.mysql).eq(after.iter().map(|t| &t.mysql)) {
+                break (position, after);
+            }
+            attempts += 1;
+            if attempts > 10 {
+                return Err(Error::new(Code::DdlNotUnderstood, "the tables' definitions change all the time")
+                    .with_detail("Ten attempts to read them at one position failed."));
+            }
+        };
+        let context = writer_context(&self.env.store, &self.env.clock, self.definition.id);
+        let mut start =
+            Start { position, tables: Vec::new(), slots: Vec::new(), number: 0, committed_at_ms: 0, changes_total: 0 };
+        for table in matched {
+            let buckets = self.definition.options.buckets.unwrap_or_else(|| buckets_for(table.estimated_rows)).max(1);
+            let schema = first_schema(&table.mysql)?;
+            let path = table_path(&table.schema_name, &table.table_name);
+            let name = format!("{}.{}", table.schema_name, table.table_name);
+            let options = TableOptions { buckets, ..TableOptions::default() };
+            let mut writer = TableWriter::create(context.clone(), Path::from(path.as_str()), schema, options)
+                .await
+                .map_err(|e| failed(&name, e))?;
+            writer.begin_loading();
+            let schema = Arc::clone(writer.schema());
+            let captured = CapturedTable::new(name.clone(), table.mysql, schema, buckets, table.estimated_rows);
+            start.slots.push(Slot {
+                name,
+                path,
+                state: captured.state(),
+                writer: Some(writer),
+                committed: None,
+                version: None,
+                frozen: None,
+                memory: Vec::new(),
+                changed: true,
+            });
+            start.tables.push(captured);
+        }
+        info!(source = self.definition.name, position = %start.position, tables = start.tables.len(), "capture begins");
+        Ok(start)
+    }
+
+    async fn definitions(&self, conn: &mut Conn, info: &ServerInfo) -> Result<Vec<Matched>, Error> {
+        let mut found = Vec::new();
+        for matched in list_tables(conn, info, self.definition).await? {
+            if matched.left_out.is_some() {
+                continue;
+            }
+            let Some(mut mysql) = load_table(conn, info, &matched.database, &matched.name).await? else { continue };
+            if let Some(key) = matched.key {
+                mysql.primary_key = key;
+            }
+            found.push(Matched {
+                schema_name: matched.target_schema,
+                table_name: matched.target_table,
+                estimated_rows: matched.estimated_rows,
+                mysql,
+            });
+        }
+        if found.is_empty() {
+            return Err(Error::new(
+                Code::NoTableMatched,
+                format!("no table of source \"{}\" can be captured", self.definition.name),
+            ));
+        }
+        Ok(found)
+    }
+
+    /// Takes everything up where the newest checkpoint left it.
+    async fn recover(&self, state: CheckpointState) -> Result<Start, Error> {
+        let number = state.number;
+        let corrupt = |what: &str, e: serde_json::Error| super::view::corrupt(number, what, e);
+        let position = serde_json::from_value(state.position).map_err(|e| corrupt("position", e))?;
+        let source: SourceState = serde_json::from_value(state.capture).map_err(|e| corrupt("source", e))?;
+        let mut start = Start {
+            position,
+            tables: Vec::new(),
+            slots: Vec::new(),
+            number: state.number,
+            committed_at_ms: state.committed_at_ms,
+            changes_total: source.changes_total,
+        };
+        for (name, commit) in state.tables {
+            let table: TableState = serde_json::from_value(commit.capture.clone()).map_err(|e| corrupt(&name, e))?;
+            self.recover_table(&mut start, name, commit, table).await?;
+        }
+        info!(
+            source = self.definition.name,
+            checkpoint = start.number,
+            position = %start.position,
+            tables = start.tables.len(),
+            "recovered"
+        );
+        Ok(start)
+    }
+
+    async fn recover_table(
+        &self,
+        start: &mut Start,
+        name: String,
+        commit: TableCommit,
+        mut table: TableState,
+    ) -> Result<(), Error> {
+        let store = &self.env.store;
+        let path = Path::from(commit.path.as_str());
+        let live = table.phase == TablePhase::Streaming;
+        if live && let Some(snapshot) = &commit.snapshot {
+            // The last server may have ended between the checkpoint and this.
+            publish(store, &path, snapshot).await.map_err(|e| failed(&name, e))?;
+        }
+        let mut slot = Slot {
+            name: name.clone(),
+            path: commit.path.clone(),
+            writer: None,
+            state: table.clone(),
+            committed: commit.snapshot.clone(),
+            version: None,
+            frozen: None,
+            memory: Vec::new(),
+            changed: false,
+        };
+        let opened = self.open_table(&mut slot, &path, &table, live).await;
+        let schema = match opened {
+            Ok(schema) => schema,
+            Err(error) if error.code == Code::StoreCorrupt => {
+                // The fault is this table's: the others go on.
+                warn!(table = name, %error, "the table cannot be opened");
+                let info = ErrorInfo::new(&error, Some(&name), self.env.clock.now_ms());
+                self.status.record(info.clone());
+                table.phase = TablePhase::Error { error: info };
+                slot.state = table.clone();
+                slot.writer = None;
+                if let (None, Some(snapshot), Some(version)) = (&slot.frozen, &slot.committed, &slot.version) {
+                    slot.frozen = live.then(|| (snapshot.clone(), Arc::clone(version)));
+                }
+                slot.changed = true;
+                Arc::new(first_schema(&table.mysql)?)
+            }
+            Err(error) => return Err(error),
+        };
+        start.tables.push(CapturedTable::resume(name, table, schema));
+        start.slots.push(slot);
+        Ok(())
+    }
+
+    /// Opens a table's writer and versions.
+    async fn open_table(
+        &self,
+        slot: &mut Slot,
+        path: &Path,
+        table: &TableState,
+        live: bool,
+    ) -> Result<Arc<tidegate_storage::paimon::TableSchema>, Error> {
+        let store = &self.env.store;
+        let load = async |snapshot: &PreparedSnapshot| {
+            let version = TableVersion::load(store, path, &snapshot.json).await.map_err(|e| failed(&slot.name, e))?;
+            Ok::<_, Error>(Arc::new(version))
+        };
+        if let Some(frozen) = &table.frozen {
+            slot.frozen = Some((frozen.clone(), load(frozen).await?));
+        }
+        if let TablePhase::Error { .. } = table.phase {
+            return Ok(Arc::new(first_schema(&table.mysql)?));
+        }
+        let context = writer_context(store, &self.env.clock, self.definition.id);
+        let options = TableOptions { buckets: table.buckets.max(1), ..TableOptions::default() };
+        let mut writer = match &slot.committed {
+            Some(snapshot) => {
+                slot.version = Some(load(snapshot).await?);
+                TableWriter::open(context, path.clone(), &snapshot.json, live, options).await
+            }
+            None => TableWriter::create(context, path.clone(), first_schema(&table.mysql)?, options).await,
+        }
+        .map_err(|e| failed(&slot.name, e))?;
+        if !live {
+            writer.begin_loading();
+        }
+        let schema = Arc::clone(writer.schema());
+        slot.writer = Some(writer);
+        Ok(schema)
+    }
+}
+
+struct Matched {
+    schema_name: String,
+    table_name: String,
+    estimated_rows: u64,
+    mysql: MysqlTable,
+}
+
+/// Where a mirrored table lies in the store: Paimon's layout of a warehouse.
+fn table_path(schema: &str, table: &str) -> String {
+    format!("warehouse/{schema}.db/{table}")
+}
+
+/// Reads the stream on a task of its own, so that the next events arrive while the last are decoded.
+fn pump(mut stream: EventStream) -> (Events, AbortOnDropHandle<()>) {
+    let (sender, events) = mpsc::channel(1024);
+    let memory = event_memory();
+    let task = tokio::spawn(async move {
+        loop {
+            let next = stream.next().await;
+            let failed = next.is_err();
+            let item = match next {
+                Ok(event) => {
+                    let memory = reserve(&memory, EVENT_BYTES, event.body.len() + 64).await;
+                    Ok(StreamEvent { end: stream.offset(), event, _memory: memory })
+                }
+                Err(error) => Err(error),
+            };
+            if sender.send(item).await.is_err() || failed {
+                return;
+            }
+        }
+    });
+    (events, AbortOnDropHandle::new(task))
+}
+
+/// Asks the server where its log ends, so that a lag is seen even when nothing flows.
+async fn poll_server(connection: crate::source::definition::ConnectionOptions, status: StatusBoard) {
+    const EVERY: std::time::Duration = std::time::Duration::from_secs(2);
+    loop {
+        if let Ok((mut conn, info)) = connect(&connection).await {
+            while let Ok(end) = log_end(&mut conn, &info).await {
+                status.update(|s| s.server_position = Some(end));
+                tokio::time::sleep(EVERY).await;
+            }
+        }
+        // The stream's own connection reports what is wrong with the server; here only the lag is unknown meanwhile.
+        tokio::time::sleep(EVERY).await;
+    }
+}

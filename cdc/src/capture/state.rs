@@ -1,0 +1,73 @@
+//! What a checkpoint holds of a capture job beside positions and rows. Everything a restart needs is here or in the
+//! position: no other durable state exists.
+
+use serde::{Deserialize, Serialize};
+use tidegate_storage::checkpoint::{PreparedSnapshot, TableCommit};
+
+use super::status::ErrorInfo;
+use crate::mysql::snapshot::{KeyRange, KeyValue};
+use crate::mysql::types::MysqlTable;
+
+/// The source's own part of a checkpoint.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct SourceState {
+    /// Changes applied since the source was created, for the job's statistics.
+    #[serde(default)]
+    pub changes_total: u64,
+}
+
+/// One table's part of a checkpoint.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct TableState {
+    /// The definition that holds at the checkpoint's position: the next event of the table is decoded with it.
+    pub mysql: MysqlTable,
+    pub phase: TablePhase,
+    pub buckets: u32,
+    /// Rows the server estimated when the snapshot was planned.
+    #[serde(default)]
+    pub estimated_rows: u64,
+    /// Rows read by snapshot pages so far.
+    #[serde(default)]
+    pub rows_read: u64,
+    /// The last complete state of a table that is being read again, or that stopped with an error: readers stay on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frozen: Option<PreparedSnapshot>,
+}
+
+/// How far a table is.
+#[derive(Debug, Clone, Serialize, Deserialize, PartialEq)]
+#[serde(tag = "phase", rename_all = "kebab-case")]
+pub enum TablePhase {
+    /// The key ranges have not been planned yet.
+    Pending,
+    Snapshot {
+        ranges: Vec<RangeState>,
+    },
+    /// The snapshot is complete and the stream alone goes on.
+    Streaming,
+    /// The table stopped; the others go on.
+    Error {
+        error: ErrorInfo,
+    },
+}
+
+/// Durable progress inside one key range.
+#[derive(Debug, Clone, Serialize, Deserialize, PartialEq)]
+pub struct RangeState {
+    pub range: KeyRange,
+    /// Key of the last row that a checkpoint holds; reading goes on behind it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<Vec<KeyValue>>,
+    #[serde(default)]
+    pub done: bool,
+}
+
+impl TableState {
+    /// The snapshot that readers may see: the current one once complete, else the frozen one.
+    pub(super) fn readable_snapshot<'a>(&'a self, commit: &'a TableCommit) -> Option<&'a PreparedSnapshot> {
+        match self.phase {
+            TablePhase::Streaming => commit.snapshot.as_ref(),
+            _ => self.frozen.as_ref(),
+        }
+    }
+}
