@@ -1,6 +1,8 @@
 //! A table written by others, read and written again: what this crate writes must be the same, byte for byte where the
 //! format leaves no choice.
 
+#![allow(clippy::unwrap_used, reason = "a test that meets an error has failed")]
+
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

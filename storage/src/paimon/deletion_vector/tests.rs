@@ -48,7 +48,8 @@ fn every_flipped_bit_is_found() {
 #[test]
 fn a_manifest_that_disagrees_with_the_file_is_found() {
     let (bytes, metas, _) = index_file();
-    let cases: [(fn(&mut DeletionVectorMeta), &str); 5] = [
+    type Change = fn(&mut DeletionVectorMeta);
+    let cases: [(Change, &str); 5] = [
         (|meta| meta.offset = -1, "negative"),
         (|meta| meta.length = -1, "negative"),
         (|meta| meta.offset = i32::MAX, "shorter"),
