@@ -28,3 +28,52 @@ pub async fn publish(store: &StoreRef, table_path: &Path, prepared: &PreparedSna
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use object_store::memory::InMemory;
+
+    use super::*;
+    use crate::ErrorKind;
+    use crate::store::faulty::{Fault, Faulty, Operation};
+    use crate::store::read;
+
+    fn prepared(id: u64, json: &str) -> PreparedSnapshot {
+        PreparedSnapshot { id, json: json.into() }
+    }
+
+    #[tokio::test]
+    async fn publishing_again_changes_nothing_and_other_content_is_refused() {
+        let store: StoreRef = Arc::new(InMemory::new());
+        let table = Path::from("db/t");
+        for id in [1, 1, 2, 2] {
+            publish(&store, &table, &prepared(id, &format!("snapshot {id}"))).await.unwrap();
+        }
+        for (name, content) in
+            [("snapshot-1", "snapshot 1"), ("snapshot-2", "snapshot 2"), ("LATEST", "2"), ("EARLIEST", "1")]
+        {
+            assert_eq!(read(&*store, &table.clone().join("snapshot").join(name)).await.unwrap(), content, "{name}");
+        }
+        let error = publish(&store, &table, &prepared(2, "another's")).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Conflict);
+        assert!(error.to_string().contains("db/t/snapshot/snapshot-2"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn only_the_snapshot_itself_must_be_written() {
+        let faulty = Arc::new(Faulty::new(Arc::new(InMemory::new())));
+        let store = Arc::clone(&faulty) as StoreRef;
+        let table = Path::from("db/t");
+        faulty.inject(Operation::Put, "LATEST", Fault::Refuse, 1);
+        faulty.inject(Operation::Create, "EARLIEST", Fault::Refuse, 1);
+        publish(&store, &table, &prepared(1, "one")).await.unwrap();
+        faulty.inject(Operation::Create, "snapshot-2", Fault::LoseAnswer, 1);
+        publish(&store, &table, &prepared(2, "two")).await.unwrap();
+        faulty.inject(Operation::Create, "snapshot-3", Fault::Refuse, 1);
+        let error = publish(&store, &table, &prepared(3, "three")).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
+        publish(&store, &table, &prepared(3, "three")).await.unwrap();
+    }
+}

@@ -15,6 +15,7 @@ pub mod retrying;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures::stream::{self, StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutPayload};
 
@@ -83,10 +84,42 @@ pub async fn read_optional(store: &dyn ObjectStore, path: &Path) -> Result<Optio
     }
 }
 
+/// Objects larger than this are written in parts, so that a request stays within its time limit.
+const LARGE: usize = 64 << 20;
+/// Size of a part; stores want at least 5 MiB and at most 10,000 of them.
+const PART: usize = 16 << 20;
+/// Parts on their way at the same time.
+const PARTS_AT_ONCE: usize = 4;
+
 /// Writes an object, in place of one of the same name if there is one.
 pub async fn write(store: &dyn ObjectStore, path: &Path, bytes: Bytes) -> Result<()> {
-    let written = store.put(path, PutPayload::from_bytes(bytes)).await;
-    written.map(drop).map_err(|e| Error::from_store(path.as_ref(), "written", e))
+    let written = if bytes.len() > LARGE {
+        write_in_parts(store, path, bytes).await
+    } else {
+        store.put(path, PutPayload::from_bytes(bytes)).await.map(drop)
+    };
+    written.map_err(|e| Error::from_store(path.as_ref(), "written", e))
+}
+
+async fn write_in_parts(store: &dyn ObjectStore, path: &Path, mut bytes: Bytes) -> object_store::Result<()> {
+    let mut upload = store.put_multipart(path).await?;
+    let mut parts = Vec::with_capacity(bytes.len().div_ceil(PART));
+    while !bytes.is_empty() {
+        let part = bytes.split_to(PART.min(bytes.len()));
+        parts.push(upload.put_part(PutPayload::from_bytes(part)));
+    }
+    let sent = stream::iter(parts).buffer_unordered(PARTS_AT_ONCE).try_collect::<()>().await;
+    let result = match sent {
+        Ok(()) => upload.complete().await.map(drop),
+        Err(error) => Err(error),
+    };
+    if result.is_err() {
+        // Parts that stay behind cost room until the store's own rules clear them away.
+        if let Err(error) = upload.abort().await {
+            tracing::debug!(object = %path, %error, "the parts of an unfinished object were not deleted");
+        }
+    }
+    result
 }
 
 /// Deletes an object; that it does not exist is no error.

@@ -89,6 +89,23 @@ async fn durable_files_behave_like_local_files() {
 }
 
 #[tokio::test]
+async fn large_objects_are_written_in_parts() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(directory.path().to_str().unwrap(), &[]).unwrap();
+    let mut large = vec![0_u8; LARGE + 5];
+    large.iter_mut().enumerate().for_each(|(i, byte)| *byte = (i / 4096) as u8);
+    let large = Bytes::from(large);
+    for size in [LARGE, LARGE + 1, LARGE + 5] {
+        let path = Path::from("large");
+        write(&*store, &path, large.slice(..size)).await.unwrap();
+        assert!(read(&*store, &path).await.unwrap() == large.slice(..size), "{size} bytes");
+    }
+    let (faulty, store) = retrying();
+    faulty.inject(Operation::Put, "", Fault::Full, 1);
+    assert_eq!(write(&*store, &Path::from("x"), large).await.unwrap_err().kind(), ErrorKind::Full);
+}
+
+#[tokio::test]
 async fn a_disk_without_room_is_told_as_such() {
     let (faulty, store) = retrying();
     faulty.inject(Operation::Put, "", Fault::Full, 1);

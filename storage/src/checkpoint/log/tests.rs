@@ -211,3 +211,80 @@ async fn only_what_nothing_builds_on_expires() {
     assert_eq!(numbers, [9, 8, 7]);
     assert_eq!(log.recover().await.unwrap().unwrap().number, 9);
 }
+
+/// Writers that take over from each other, over a store that fails at random: whatever was called committed is there,
+/// and each number is one writer's.
+#[tokio::test]
+async fn what_was_called_committed_is_there_whatever_fails() {
+    use rand::{Rng, SeedableRng};
+    for seed in 0..20 {
+        let store = faulty();
+        let writer = |owner: u128| {
+            let store = Arc::clone(&store);
+            async move {
+                let mut random = rand::rngs::StdRng::seed_from_u64(seed * 1000 + owner as u64);
+                let retrying: StoreRef = Arc::new(Retrying::new(Arc::clone(&store) as StoreRef, quick()));
+                let log = CheckpointLog::new(retrying, SOURCE);
+                let mut committed = Vec::new();
+                let mut next = None;
+                while committed.len() < 15 {
+                    let number = match next {
+                        Some(number) => number,
+                        // A fresh start, as after a conflict or an unknown outcome.
+                        None => match log.recover().await {
+                            Ok(state) => state.map_or(1, |state| state.number + 1),
+                            Err(error) => {
+                                assert_ne!(error.kind(), ErrorKind::Corrupt, "{error}");
+                                continue;
+                            }
+                        },
+                    };
+                    let operation = if random.random_bool(0.7) { Operation::Create } else { Operation::Get };
+                    let fault = match random.random_range(0..6) {
+                        0 => Fault::Refuse,
+                        1 | 2 => Fault::LoseAnswer,
+                        3 => Fault::Full,
+                        _ => Fault::Delay(Duration::from_micros(random.random_range(0..500))),
+                    };
+                    store.inject(operation, "checkpoint-", fault, random.random_range(0..7));
+                    next = match log.commit(&record(owner, number, number % 8 == 1, &["a"])).await {
+                        Ok(CommitOutcome::Committed) => {
+                            committed.push(number);
+                            Some(number + 1)
+                        }
+                        Ok(CommitOutcome::Conflicted(other)) => {
+                            assert_ne!(other.owner, Uuid::from_u128(owner), "its own record is no conflict");
+                            None
+                        }
+                        Err(error) => {
+                            assert!(
+                                matches!(error.kind(), ErrorKind::Unknown | ErrorKind::Full | ErrorKind::Unavailable),
+                                "{error}"
+                            );
+                            None
+                        }
+                    };
+                    tokio::task::yield_now().await;
+                }
+                (owner, committed)
+            }
+        };
+        let writers = tokio::join!(writer(1), writer(2), writer(3));
+        store.heal();
+        let log = log(&store);
+        for (owner, committed) in [writers.0, writers.1, writers.2] {
+            for number in committed {
+                assert_eq!(
+                    log.read(number).await.unwrap().owner,
+                    Uuid::from_u128(owner),
+                    "seed {seed}, checkpoint {number}"
+                );
+            }
+        }
+        let newest = log.recover().await.unwrap().unwrap().number;
+        assert!(newest >= 45, "seed {seed}");
+        for number in 1..=newest {
+            log.read(number).await.unwrap();
+        }
+    }
+}
