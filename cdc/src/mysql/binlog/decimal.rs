@@ -98,7 +98,7 @@ impl Packed {
 
     /// The number as the server prints it: all digits of the fraction, no zeros in front of the integer part.
     pub(super) fn text(self, bytes: &[u8], out: &mut TextSink<'_>) -> Result<(), ValueError> {
-        // 65 digits, each part rounded up to whole groups.
+        // Decimals in JSON have up to 81 digits.
         let mut digits = [b'0'; 96];
         let mut length = 0;
         let negative = self.groups(bytes, |mut value, count| {

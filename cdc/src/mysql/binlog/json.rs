@@ -163,11 +163,11 @@ impl Printer<'_, '_> {
     fn opaque(&mut self, field_type: u8, bytes: &[u8]) -> Result<(), ValueError> {
         self.spend(bytes.len())?;
         match field_type {
-            // DECIMAL: precision, scale and the packed digits.
+            // DECIMAL: precision, scale and the packed digits. Inside of JSON the server counts whole words, up to nine.
             246 => {
                 let mut reader = Reader::new(bytes);
                 let (precision, scale) = (reader.u8()?, reader.u8()?);
-                if precision > 65 || scale > precision {
+                if precision > 81 || scale > precision {
                     return Err(bad("a decimal of too many digits"));
                 }
                 let packed = Packed::new(precision, scale);
@@ -269,12 +269,12 @@ fn write_double(out: &mut TextSink<'_>, value: f64) {
     let _ = write!(out, "e{exponent}");
 }
 
-/// Base64 with a line break after each 76 characters, which the server prints too.
+/// Base64 with a line break after each 76 characters, escaped, as the server has it.
 fn write_base64(out: &mut TextSink<'_>, bytes: &[u8]) {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     for (index, group) in bytes.chunks(3).enumerate() {
         if index > 0 && index % 19 == 0 {
-            out.push('\n');
+            out.push_str("\\n");
         }
         let bits = group.iter().fold(0_u32, |bits, b| bits << 8 | u32::from(*b)) << (8 * (3 - group.len()));
         for place in 0..4 {

@@ -13,6 +13,8 @@ mod json;
 mod payload;
 mod query;
 mod reader;
+#[cfg(test)]
+mod recorded;
 mod rows_event;
 mod table_map;
 

@@ -1,0 +1,22 @@
+-- MySQL's binary JSON. The table must not be changed in a session with PARTIAL_JSON.
+USE tg;
+CREATE TABLE json (id INT PRIMARY KEY, j JSON);
+INSERT INTO json VALUES
+ (1, '{"a": 1, "b": [1, 2], "c": {"d": null, "e": true, "f": false}}'),
+ (2, '[]'), (3, '{}'), (4, 'null'), (5, 'true'), (6, '"text"'), (7, '0'),
+ (8, '[-1, 32767, 32768, -32768, -32769, 65535, 65536, 2147483647, 2147483648, -2147483648, -2147483649, 4294967295, 4294967296, 9223372036854775807, -9223372036854775808, 9223372036854775808, 18446744073709551615, 18446744073709551616]'),
+ (9, '[0.0, -0.0, 1.0, 1.5, 0.1, 1e15, 1e16, 123456789012345.6, 1234567890123456.7, 1e14, 1e-14, 1e-15, 1e-16, 1.5e-20, 1e100, 1e-100, 1.7976931348623157e308, 5e-324, 2.2250738585072014e-308, 123456789012345678, 12345678901234567890123, 0.000123, 3.141592653589793, 1e20, 1e21, 1e22, 100000.0, 0.30000000000000004]'),
+ (10, JSON_ARRAY('quote " backslash \\ slash /', 'tab\tnew\nreturn\rback\bform\f', CHAR(1 USING utf8mb4), CHAR(31 USING utf8mb4), CHAR(127 USING utf8mb4), 'ü€😀', '')),
+ (11, JSON_OBJECT('date', CAST('2024-02-29' AS DATE), 'time', CAST('-838:59:58.5' AS TIME(6)), 'time0', CAST('12:34:56' AS TIME), 'datetime', CAST('2015-01-15 23:24:25.12' AS DATETIME(6)), 'ts', TIMESTAMP('2015-01-15 23:24:25'))),
+ (12, JSON_ARRAY(1.50, -0.000, 12345678901234567890.123456789, -0.01, CAST('99999999999999999999999999999999999.999999999999999999999999999999' AS DECIMAL(65,30)), CAST(5 AS DECIMAL(5,2)))),
+ (13, JSON_ARRAY(x'', x'00', x'0102', x'010203', CAST(REPEAT('x', 56) AS BINARY), CAST(REPEAT('x', 57) AS BINARY), CAST(REPEAT('x', 58) AS BINARY), CAST(REPEAT('y', 200) AS BINARY))),
+ (14, JSON_OBJECT('', 'empty key', 'ü', 'unicode key', 'quote"', 'x', 'zz', 1, 'b', 2, 'aa', 3)),
+ (15, NULL),
+ (16, JSON_OBJECT('long', REPEAT('z', 300), 'longer', REPEAT('w', 20000))),
+ (17, CONCAT('[', REPEAT('{"k": [1, 100000, "abc"]}, ', 3000), '0]')),
+ (18, CONCAT('{"k": [', REPEAT('3000000000, 70000, -5, 1.5, true, ', 1500), '0], "u": 70000}')),
+ (19, CONCAT(REPEAT('[', 99), '1', REPEAT(']', 99))),
+ (20, JSON_ARRAY(b'1', CAST(b'1010' AS UNSIGNED), ST_GeomFromText('POINT(1 2)'), CAST(2024 AS YEAR)));
+INSERT INTO json SELECT 30, JSON_ARRAY(e, st, bi, y, b10) FROM texts, numbers WHERE texts.id = 'first!' AND numbers.id = 2;
+UPDATE json SET j = JSON_SET(j, '$.a', 2) WHERE id = 1;
+UPDATE json SET id = 200 WHERE id = 2;
