@@ -117,8 +117,7 @@ fn table_map() -> Vec<u8> {
     body.push(0xfe);
     // Signedness: only the first number is unsigned. The charset of text is utf8mb4.
     body.extend_from_slice(&[1, 1, 0x80, 2, 3, 252, 255, 0]);
-    let names: Vec<u8> =
-        COLUMNS.iter().flat_map(|(n, _)| std::iter::once(n.len() as u8).chain(n.bytes())).collect();
+    let names: Vec<u8> = COLUMNS.iter().flat_map(|(n, _)| std::iter::once(n.len() as u8).chain(n.bytes())).collect();
     body.push(4);
     body.push(names.len() as u8);
     body.extend_from_slice(&names);

@@ -515,6 +515,6 @@ impl std::fmt::Write for TextSink<'_> {
 
 /// Short ASCII text is the rule, and cheaper to recognise than to validate.
 #[inline]
-pub(crate) fn is_utf8(value: &[u8]) -> bool {
+fn is_utf8(value: &[u8]) -> bool {
     value.is_ascii() || std::str::from_utf8(value).is_ok()
 }

@@ -3,7 +3,7 @@
 //! Bytes that a character set does not define become `?`, as in the server's own conversion. Invalid UTF-8 is an error: the server hands
 //! such bytes to clients unchanged, and text that is not text must not get into the mirror.
 
-use crate::rows::{PushError, TextSink, is_utf8};
+use crate::rows::{PushError, TextSink};
 
 mod collations;
 mod single_byte;
@@ -56,10 +56,7 @@ impl TextDecoder {
     pub fn decode(self, bytes: &[u8], out: &mut TextSink<'_>) -> Result<(), PushError> {
         match self {
             Self::Utf8 => {
-                if !is_utf8(bytes) {
-                    return Err(PushError::InvalidText);
-                }
-                out.push_str(&String::from_utf8_lossy(bytes));
+                out.push_str(std::str::from_utf8(bytes).map_err(|_| PushError::InvalidText)?);
             }
             Self::Single(table) => {
                 for byte in bytes {

@@ -1,5 +1,7 @@
 //! MySQL and MariaDB column types as the data dictionary spells them, and the column types of the mirrored table.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 use tidegate_storage::paimon::DataType;
 
@@ -41,6 +43,15 @@ pub enum LobSize {
 }
 
 impl LobSize {
+    fn prefix(self) -> &'static str {
+        match self {
+            Self::Tiny => "tiny",
+            Self::Regular => "",
+            Self::Medium => "medium",
+            Self::Long => "long",
+        }
+    }
+
     /// How many bytes hold the length of a value in a row image.
     pub fn length_bytes(self) -> u8 {
         match self {
@@ -221,6 +232,43 @@ impl MysqlType {
             | Self::Double { unsigned } => Some(*unsigned),
             _ => None,
         }
+    }
+}
+
+/// The type as the server spells it, without charset; labels are only counted.
+impl fmt::Display for MysqlType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let fraction = |f: &mut fmt::Formatter<'_>, name: &str, fsp: u8| match fsp {
+            0 => f.write_str(name),
+            _ => write!(f, "{name}({fsp})"),
+        };
+        match self {
+            Self::TinyInt { .. } => f.write_str("tinyint")?,
+            Self::SmallInt { .. } => f.write_str("smallint")?,
+            Self::MediumInt { .. } => f.write_str("mediumint")?,
+            Self::Int { .. } => f.write_str("int")?,
+            Self::BigInt { .. } => f.write_str("bigint")?,
+            Self::Decimal { precision, scale, .. } => write!(f, "decimal({precision},{scale})")?,
+            Self::Float { .. } => f.write_str("float")?,
+            Self::Double { .. } => f.write_str("double")?,
+            Self::Char { length, .. } => write!(f, "char({length})")?,
+            Self::Varchar { length, .. } => write!(f, "varchar({length})")?,
+            Self::Text { size, .. } => write!(f, "{}text", size.prefix())?,
+            Self::Binary { length } => write!(f, "binary({length})")?,
+            Self::Varbinary { length } => write!(f, "varbinary({length})")?,
+            Self::Blob { size } => write!(f, "{}blob", size.prefix())?,
+            Self::Date => f.write_str("date")?,
+            Self::Time { fsp } => fraction(f, "time", *fsp)?,
+            Self::DateTime { fsp } => fraction(f, "datetime", *fsp)?,
+            Self::Timestamp { fsp } => fraction(f, "timestamp", *fsp)?,
+            Self::Year => f.write_str("year")?,
+            Self::Enum { labels, .. } => write!(f, "enum of {} labels", labels.len())?,
+            Self::Set { labels, .. } => write!(f, "set of {} labels", labels.len())?,
+            Self::Bit { length } => write!(f, "bit({length})")?,
+            Self::Json => f.write_str("json")?,
+            Self::Other(name) => f.write_str(name)?,
+        }
+        if self.is_unsigned() == Some(true) { f.write_str(" unsigned") } else { Ok(()) }
     }
 }
 

@@ -75,7 +75,7 @@ fn every_type_with_nulls_and_truncation() {
     push_some(rows.column_mut(0));
     push_some(rows.column_mut(9));
     rows.truncate(80);
-    assert!(rows.bytes() > 80 * 100);
+    assert!((80 * 80..80 * 120).contains(&rows.bytes()));
     let (batch, kinds) = rows.take().unwrap();
     assert_eq!((batch.num_rows(), kinds.len(), rows.len()), (80, 80, 0));
     for column in batch.columns() {
@@ -137,7 +137,12 @@ fn text_that_fails_midway_leaves_nothing() {
         Err(PushError::InvalidText)
     });
     assert_eq!(failed, Err(PushError::InvalidText));
-    column.push_text_with(|out| { out.push('ü'); Ok::<(), PushError>(()) }).unwrap();
+    column
+        .push_text_with(|out| {
+            out.push('ü');
+            Ok::<(), PushError>(())
+        })
+        .unwrap();
     let array = column.take().unwrap();
     assert_eq!(array.as_string::<i32>().iter().flatten().collect::<Vec<_>>(), ["first", "ü"]);
 }

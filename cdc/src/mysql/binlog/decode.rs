@@ -92,7 +92,7 @@ enum Read {
     Double,
     Utf8,
     Text(TextDecoder),
-    /// CHAR and VARCHAR bytes with zero bytes added up to a length.
+    /// Bytes with zero bytes added up to a length.
     Padded(usize),
     Bytes,
     Date,
@@ -300,7 +300,7 @@ fn check_type(event: &MapColumn, column: &MysqlColumn) -> Result<(), Mismatch> {
         | (T::BigInt { .. }, Kind::LongLong)
         | (T::Float { .. }, Kind::Float)
         | (T::Double { .. }, Kind::Double)
-        | (T::Char { .. } | T::Binary { .. }, Kind::String { .. })
+        | (T::Char { .. }, Kind::String { .. })
         | (T::Varchar { .. } | T::Varbinary { .. }, Kind::Varchar { .. })
         | (T::Date, Kind::Date)
         | (T::Time { fsp: 0 }, Kind::OldTime)
@@ -308,6 +308,8 @@ fn check_type(event: &MapColumn, column: &MysqlColumn) -> Result<(), Mismatch> {
         | (T::Timestamp { fsp: 0 }, Kind::OldTimestamp)
         | (T::Year, Kind::Year)
         | (T::Json, Kind::Json { .. }) => true,
+        // Values are padded to the definition's length.
+        (T::Binary { length }, Kind::String { bytes }) => *length == u32::from(bytes),
         (T::Decimal { precision, scale, .. }, Kind::Decimal { precision: p, scale: s }) => {
             (*precision, *scale) == (p, s)
         }
@@ -325,11 +327,11 @@ fn check_type(event: &MapColumn, column: &MysqlColumn) -> Result<(), Mismatch> {
         _ => true,
     };
     let mismatch = |event: String| {
-        let table = format!("{:?}", column.column_type);
+        let table = column.column_type.to_string();
         Err(Mismatch::Type { column: column.name.clone(), event, table })
     };
     if !fits {
-        return mismatch(format!("{:?}", event.kind));
+        return mismatch(event.kind.to_string());
     }
     if !unsigned_fits {
         return mismatch(if event.unsigned == Some(true) { "unsigned" } else { "signed" }.to_owned());
@@ -338,7 +340,7 @@ fn check_type(event: &MapColumn, column: &MysqlColumn) -> Result<(), Mismatch> {
         (&column.column_type, &event.labels)
         && labels.len() != logged.len()
     {
-        return mismatch(format!("{:?} with {} labels", event.kind, logged.len()));
+        return mismatch(format!("{} with {} labels", event.kind, logged.len()));
     }
     Ok(())
 }

@@ -11,7 +11,9 @@ use arrow::datatypes::{
 use tidegate_storage::paimon::{DataType, Field, TableSchema};
 use tidegate_storage::table::RowKind;
 
-use super::{Checksum, DecodeError, Event, EventHeader, RowDecoder, TableMap, checksum_of_format_description, parse_event};
+use super::{
+    Checksum, DecodeError, Event, EventHeader, RowDecoder, TableMap, checksum_of_format_description, parse_event,
+};
 use crate::mysql::Flavor;
 use crate::mysql::types::{MysqlColumn, MysqlTable, MysqlType};
 use crate::rows::RowBuffer;
@@ -80,7 +82,8 @@ pub(super) fn expected(packed: &[u8]) -> Vec<Expected> {
             _ => {
                 let expected = tables.last_mut().unwrap();
                 let types = expected.table.columns.iter().map(|c| &c.column_type);
-                let row = fields[1..].iter().zip(types).map(|(f, t)| (*f != "-").then(|| canonical(hex(f), t)).flatten());
+                let row =
+                    fields[1..].iter().zip(types).map(|(f, t)| (*f != "-").then(|| canonical(hex(f), t)).flatten());
                 expected.rows.push(row.collect());
             }
         }
@@ -89,7 +92,8 @@ pub(super) fn expected(packed: &[u8]) -> Vec<Expected> {
 }
 
 fn hex(text: &str) -> String {
-    let bytes = text.as_bytes().chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap());
+    let bytes =
+        text.as_bytes().chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap());
     String::from_utf8(bytes.collect()).unwrap()
 }
 

@@ -1,5 +1,7 @@
 //! TABLE_MAP: the columns that the row events after it have.
 
+use std::fmt;
+
 use super::error::DecodeError;
 use super::reader::{Cut, Reader};
 
@@ -176,6 +178,40 @@ impl Kind {
 
     fn is_labelled(self) -> bool {
         matches!(self, Self::Enum { .. } | Self::Set { .. })
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tiny => f.write_str("tinyint"),
+            Self::Short => f.write_str("smallint"),
+            Self::Int24 => f.write_str("mediumint"),
+            Self::Long => f.write_str("int"),
+            Self::LongLong => f.write_str("bigint"),
+            Self::Float => f.write_str("float"),
+            Self::Double => f.write_str("double"),
+            Self::Decimal { precision, scale } => write!(f, "decimal({precision},{scale})"),
+            Self::Year => f.write_str("year"),
+            Self::Date => f.write_str("date"),
+            Self::OldTime => f.write_str("time of the old format"),
+            Self::OldDateTime => f.write_str("datetime of the old format"),
+            Self::OldTimestamp => f.write_str("timestamp of the old format"),
+            Self::Time { fsp } => write!(f, "time({fsp})"),
+            Self::DateTime { fsp } => write!(f, "datetime({fsp})"),
+            Self::Timestamp { fsp } => write!(f, "timestamp({fsp})"),
+            Self::Bit { bits } => write!(f, "bit({bits})"),
+            Self::Enum { bytes } => write!(f, "enum of {bytes} bytes"),
+            Self::Set { bytes } => write!(f, "set of {bytes} bytes"),
+            Self::String { bytes } => write!(f, "char or binary of {bytes} bytes"),
+            Self::Varchar { bytes } => write!(f, "varchar or varbinary of {bytes} bytes"),
+            Self::Blob { length_bytes } => write!(f, "text or blob with {length_bytes} bytes of length"),
+            Self::Json { .. } => f.write_str("json"),
+            Self::Geometry { .. } => f.write_str("geometry"),
+            Self::Vector { .. } => f.write_str("vector"),
+            Self::CompressedBlob { .. } => f.write_str("compressed text or blob"),
+            Self::CompressedVarchar { .. } => f.write_str("compressed varchar or varbinary"),
+        }
     }
 }
 

@@ -69,7 +69,9 @@ fn labels_with_quotes_commas_and_backslashes() {
 
 #[test]
 fn a_type_that_is_not_known_says_so() {
-    for name in ["geometry", "point", "vector(3)", "uuid", "inet6", "decimal(66)", "decimal(5,6)", "bit(65)", "varchar", ""] {
+    for name in
+        ["geometry", "point", "vector(3)", "uuid", "inet6", "decimal(66)", "decimal(5,6)", "bit(65)", "varchar", ""]
+    {
         let parsed = plain(name);
         assert_eq!(parsed, MysqlType::Other(name.to_owned()));
         assert!(parsed.data_type().unwrap_err().contains(name));
@@ -98,5 +100,27 @@ fn mirrored_types() {
         ("json", DataType::String),
     ] {
         assert_eq!(utf8(mysql).data_type().unwrap(), mirrored, "{mysql}");
+    }
+}
+
+#[test]
+fn the_spelling_of_a_type_reads_back() {
+    for name in [
+        "tinyint unsigned",
+        "mediumint",
+        "decimal(65,30)",
+        "float unsigned",
+        "varchar(10)",
+        "mediumtext",
+        "blob",
+        "binary(3)",
+        "time",
+        "datetime(6)",
+        "timestamp(3)",
+        "year",
+        "bit(10)",
+        "json",
+    ] {
+        assert_eq!(utf8(name).to_string(), name);
     }
 }

@@ -14,7 +14,16 @@ fn days() {
     assert_eq!(date_days(9999, 12, 31), Some(2_932_896));
     assert_eq!(date_days(1000, 1, 1), Some(-354_285));
     assert_eq!(date_days(0, 3, 1), Some(-719_468));
-    for (year, month, day) in [(0, 0, 0), (2024, 0, 15), (2024, 5, 0), (2023, 2, 29), (1900, 2, 29), (2024, 4, 31), (2024, 13, 1), (10_000, 1, 1)] {
+    for (year, month, day) in [
+        (0, 0, 0),
+        (2024, 0, 15),
+        (2024, 5, 0),
+        (2023, 2, 29),
+        (1900, 2, 29),
+        (2024, 4, 31),
+        (2024, 13, 1),
+        (10_000, 1, 1),
+    ] {
         assert_eq!(date_days(year, month, day), None, "{year}-{month}-{day}");
     }
 }

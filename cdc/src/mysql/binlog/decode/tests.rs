@@ -99,6 +99,8 @@ mod synthetic {
         assert!(matches!(compile("decimal(10,2)", 246, &[10, 3], &[]), Err(Mismatch::Type { .. })));
         assert!(matches!(compile("datetime(3)", 18, &[0], &[]), Err(Mismatch::Type { .. })));
         assert!(matches!(compile("longtext", 252, &[2], &[]), Err(Mismatch::Type { .. })));
+        assert!(compile("binary(4)", 254, &[254, 4], &[]).is_ok());
+        assert!(matches!(compile("binary(4)", 254, &[254, 8], &[]), Err(Mismatch::Type { .. })));
         // latin1 in the log, utf8mb4 in the definition.
         assert!(matches!(compile("varchar(10)", 15, &[40, 0], &[2, 1, 8]), Err(Mismatch::Type { .. })));
         // Other labels, and another number of them. The charset of labels is utf8mb4.
@@ -156,11 +158,9 @@ mod synthetic {
         let (_, schema) = table("int");
         let decoder = compile("int", 3, &[], &[]).unwrap();
         let mut out = RowBuffer::new(&schema);
-        let rows = [
-            &[0, 1, 0, 0, 0, 5, 0, 0, 0, 0, 1, 0, 0, 0, 6, 0, 0, 0][..],
-            &[2, 2, 0, 0, 0, 0, 3, 0, 0, 0, 7, 0, 0, 0],
-        ]
-        .concat();
+        let rows =
+            [&[0, 1, 0, 0, 0, 5, 0, 0, 0, 0, 1, 0, 0, 0, 6, 0, 0, 0][..], &[2, 2, 0, 0, 0, 0, 3, 0, 0, 0, 7, 0, 0, 0]]
+                .concat();
         assert_eq!(decoder.decode(&event(RowsChange::Update, &rows), &mut out), Ok(2));
         let (batch, kinds) = out.take().unwrap();
         assert_eq!(kinds, [RowKind::Upsert, RowKind::Delete, RowKind::Upsert]);

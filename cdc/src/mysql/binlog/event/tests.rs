@@ -90,7 +90,10 @@ fn mariadb_compressed_and_xa_transactions() {
     assert_eq!(rows.len(), 150);
     assert_eq!(rows.into_values().collect::<std::collections::BTreeSet<_>>(), theirs.rows.into_iter().collect());
     let story = story.join("\n");
-    assert!(story.contains("CREATE TABLE packed_statement (id INT PRIMARY KEY) COMMENT 'a statement that is long"), "{story}");
+    assert!(
+        story.contains("CREATE TABLE packed_statement (id INT PRIMARY KEY) COMMENT 'a statement that is long"),
+        "{story}"
+    );
     let xid = Xid { format: 7, global: b"global".to_vec(), branch: b"branch".to_vec() };
     assert!(story.contains(&format!("0-5-26 false false true false\n{xid:?}\nUpdate 1")), "{story}");
     assert!(story.contains(&format!("prepare {xid:?} false")), "{story}");
@@ -240,7 +243,8 @@ fn no_input_makes_the_parser_panic() {
                         body[at] = random() as u8;
                     }
                 }
-                let header = EventHeader { kind: if random() % 4 == 0 { random() as u8 } else { header.kind }, ..header };
+                let header =
+                    EventHeader { kind: if random() % 4 == 0 { random() as u8 } else { header.kind }, ..header };
                 if let Ok(Event::TransactionPayload(payload)) = parse_event(flavor, &header, &body) {
                     if let Ok(events) = payload.events() {
                         events.take(10_000).for_each(drop);

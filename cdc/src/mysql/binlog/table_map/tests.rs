@@ -33,7 +33,19 @@ fn types_and_their_metadata() {
 
 #[test]
 fn types_that_are_not_known_or_impossible() {
-    for (number, meta) in [(6, &[][..]), (20, &[]), (99, &[]), (246, &[66, 0]), (246, &[5, 6]), (16, &[1, 8]), (16, &[0, 0]), (18, &[7]), (252, &[5]), (254, &[247, 3]), (254, &[0xff, 1])] {
+    for (number, meta) in [
+        (6, &[][..]),
+        (20, &[]),
+        (99, &[]),
+        (246, &[66, 0]),
+        (246, &[5, 6]),
+        (16, &[1, 8]),
+        (16, &[0, 0]),
+        (18, &[7]),
+        (252, &[5]),
+        (254, &[247, 3]),
+        (254, &[0xff, 1]),
+    ] {
         assert!(matches!(kind(number, meta), Err(DecodeError::Malformed(_))), "{number}");
     }
     assert_eq!(kind(15, &[1]), Err(DecodeError::Truncated));
