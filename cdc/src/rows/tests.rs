@@ -82,7 +82,7 @@ fn every_type_with_nulls_and_truncation() {
         assert_eq!(column.null_count(), 27);
         assert!(column.is_null(1) && column.is_valid(2));
     }
-    assert_eq!(batch.column(9).as_string::<i32>().value(79), "text");
+    assert_eq!(batch.column(9).as_string::<i32>().value(78), "text");
     assert_eq!(batch.column(10).as_binary::<i32>().value(0), b"b\0\0");
     // The buffer goes on empty.
     for c in 0..rows.width() {
