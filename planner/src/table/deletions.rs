@@ -1,0 +1,153 @@
+//! From a deletion vector to the row selection of a scan.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use datafusion::common::{DataFusionError, Result};
+use datafusion::datasource::physical_plan::parquet::ParquetRowSelection;
+use object_store::path::Path;
+use parquet::arrow::arrow_reader::{RowSelection, RowSelector};
+use roaring::RoaringBitmap;
+
+/// Bytes of selections kept for files that are read again.
+const CACHE_BYTES: usize = 64 << 20;
+
+/// Row selections by data file. A file has one live deletion vector at a time, so the newest one asked for is kept; a query at
+/// an older checkpoint builds its own.
+#[derive(Debug, Default)]
+pub(crate) struct SelectionCache {
+    entries: Mutex<Entries>,
+}
+
+#[derive(Debug, Default)]
+struct Entries {
+    by_file: HashMap<Path, Entry>,
+    bytes: usize,
+    uses: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    deleted: Arc<RoaringBitmap>,
+    selection: ParquetRowSelection,
+    bytes: usize,
+    used: u64,
+}
+
+impl SelectionCache {
+    /// The selection of the rows of `path` that are not deleted; `rows` counts all of them.
+    pub(crate) fn selection(&self, path: &Path, rows: u64, deleted: &Arc<RoaringBitmap>) -> Result<ParquetRowSelection> {
+        {
+            let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+            entries.uses += 1;
+            let now = entries.uses;
+            if let Some(entry) = entries.by_file.get_mut(path)
+                && (Arc::ptr_eq(&entry.deleted, deleted) || entry.deleted == *deleted)
+            {
+                entry.used = now;
+                return Ok(entry.selection.clone());
+            }
+        }
+        let selectors = selectors(path, rows, deleted)?;
+        let bytes = selectors.len() * size_of::<RowSelector>();
+        let selection = ParquetRowSelection::new(RowSelection::from(selectors));
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        entries.insert(path, Entry { deleted: Arc::clone(deleted), selection: selection.clone(), bytes, used: 0 });
+        Ok(selection)
+    }
+}
+
+impl Entries {
+    fn insert(&mut self, path: &Path, mut entry: Entry) {
+        if entry.bytes > CACHE_BYTES {
+            return;
+        }
+        entry.used = self.uses;
+        self.bytes += entry.bytes;
+        if let Some(old) = self.by_file.insert(path.clone(), entry) {
+            self.bytes -= old.bytes;
+        }
+        while self.bytes > CACHE_BYTES {
+            let Some(oldest) = self.by_file.iter().min_by_key(|(_, entry)| entry.used).map(|(path, _)| path.clone()) else {
+                return;
+            };
+            if let Some(old) = self.by_file.remove(&oldest) {
+                self.bytes -= old.bytes;
+            }
+        }
+    }
+}
+
+fn selectors(path: &Path, rows: u64, deleted: &RoaringBitmap) -> Result<Vec<RowSelector>> {
+    if deleted.max().is_some_and(|last| u64::from(last) >= rows) {
+        return Err(DataFusionError::Execution(format!(
+            "the deletion vector of data file {path} names a row beyond the file's {rows} rows"
+        )));
+    }
+    let mut selectors = Vec::new();
+    let mut next = 0u64;
+    let mut ranges = deleted.iter();
+    while let Some(range) = ranges.next_range() {
+        let (first, end) = (u64::from(*range.start()), u64::from(*range.end()) + 1);
+        if first > next {
+            selectors.push(RowSelector::select((first - next) as usize));
+        }
+        selectors.push(RowSelector::skip((end - first) as usize));
+        next = end;
+    }
+    if rows > next {
+        selectors.push(RowSelector::select((rows - next) as usize));
+    }
+    Ok(selectors)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_become_selectors_that_cover_every_row() {
+        let path = Path::from("f");
+        let deleted: RoaringBitmap = [0, 1, 5, 9].into_iter().collect();
+        assert_eq!(
+            selectors(&path, 10, &deleted).unwrap(),
+            [
+                RowSelector::skip(2),
+                RowSelector::select(3),
+                RowSelector::skip(1),
+                RowSelector::select(3),
+                RowSelector::skip(1)
+            ]
+        );
+        assert_eq!(selectors(&path, 3, &RoaringBitmap::new()).unwrap(), [RowSelector::select(3)]);
+        assert!(selectors(&path, 9, &deleted).unwrap_err().to_string().contains("beyond the file's 9 rows"));
+    }
+
+    #[test]
+    fn a_changed_vector_is_not_answered_from_the_cache() {
+        let cache = SelectionCache::default();
+        let path = Path::from("f");
+        let rows = |deleted: &[u32]| {
+            let deleted = Arc::new(deleted.iter().copied().collect());
+            cache.selection(&path, 4, &deleted).unwrap().selection().row_count()
+        };
+        assert_eq!(rows(&[1]), 3);
+        assert_eq!(rows(&[1]), 3);
+        assert_eq!(rows(&[1, 2]), 2);
+        assert_eq!(rows(&[1]), 3);
+        assert_eq!(cache.entries.lock().unwrap().by_file.len(), 1);
+    }
+
+    #[test]
+    fn the_cache_stays_within_its_bytes() {
+        let cache = SelectionCache::default();
+        let deleted = Arc::new((0..1_000_000u32).step_by(2).collect::<RoaringBitmap>());
+        for file in 0..9 {
+            cache.selection(&Path::from(format!("f{file}")), 1_000_000, &deleted).unwrap();
+        }
+        let entries = cache.entries.lock().unwrap();
+        assert!(entries.bytes <= CACHE_BYTES && entries.bytes > 0);
+        assert!(entries.by_file.contains_key(&Path::from("f8")) && !entries.by_file.contains_key(&Path::from("f0")));
+        assert_eq!(entries.bytes, entries.by_file.values().map(|entry| entry.bytes).sum::<usize>());
+    }
+}

@@ -1,0 +1,22 @@
+//! Mirrored tables as DataFusion sees them.
+//!
+//! [`MirrorTable`] is one version of one table. Its scan is DataFusion's own Parquet source over the version's files, with
+//! the deletion vectors given as row selections, so that pruning, late materialisation, dynamic filters and spilling are
+//! DataFusion's. To read: [`provider`], [`scan`] (how the plan is put together), [`evolution`] (files of an older schema),
+//! [`deletions`] (from a bitmap to a row selection), [`statistics`], [`checked`] (faults of files, by name).
+
+mod catalog;
+mod checked;
+mod deletions;
+mod evolution;
+mod provider;
+mod scan;
+mod statistics;
+#[cfg(test)]
+mod tests;
+
+pub use catalog::MirrorCatalog;
+pub(crate) use catalog::{INFORMATION_SCHEMA, PG_CATALOG, PUBLIC, SEARCH_PATH_SCHEMA, SYS, SessionCatalog, quoted};
+pub use checked::FileError;
+pub use provider::MirrorTable;
+pub use scan::{STORE_URL, ScanCache};
