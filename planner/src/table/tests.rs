@@ -1,0 +1,446 @@
+//! Scans against the truth: the same rows in memory, without the deleted ones.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use datafusion::arrow::array::{
+    ArrayRef, Decimal128Array, Int8Array, Int32Array, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray,
+};
+use datafusion::arrow::compute::filter_record_batch;
+use datafusion::arrow::datatypes::DataType as Arrow;
+use datafusion::arrow::util::pretty::pretty_format_batches;
+use datafusion::datasource::MemTable;
+use datafusion::physical_plan::displayable;
+use datafusion::prelude::{SessionConfig, SessionContext};
+use object_store::path::Path;
+use object_store::{ObjectStoreExt, PutPayload};
+use parquet::arrow::ArrowWriter;
+use parquet::file::properties::WriterProperties;
+use roaring::RoaringBitmap;
+use tidegate_storage::paimon::manifest::SimpleStats;
+use tidegate_storage::paimon::{
+    ColumnPosition, DataFileMeta, DataType, NewField, SchemaChange, TableSchema, binary_row,
+};
+use tidegate_storage::store::{self, StoreRef};
+use tidegate_storage::table::{LiveFile, TableVersion};
+
+use super::FileError;
+use crate::context::{QueryRuntime, RuntimeOptions};
+
+/// A small generator of numbers, the same ones each time.
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self, below: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % below
+    }
+}
+
+fn field(name: &str, data_type: DataType, nullable: bool) -> NewField {
+    NewField { name: name.to_owned(), data_type, nullable, description: None }
+}
+
+fn orders() -> TableSchema {
+    TableSchema::new(
+        vec![
+            field("id", DataType::BigInt, false),
+            field("customer", DataType::Int, true),
+            field("amount", DataType::Decimal { precision: 12, scale: 2 }, true),
+            field("status", DataType::Varchar(20), true),
+            field("created", DataType::Timestamp(6), true),
+        ],
+        vec!["id".to_owned()],
+        TableSchema::default_options(1, 6),
+        None,
+        0,
+    )
+    .unwrap()
+}
+
+/// Rows of the first schema, with ids `first..first + rows`.
+fn rows(schema: &TableSchema, first: i64, rows: i64, numbers: &mut Numbers) -> RecordBatch {
+    let ids = first..first + rows;
+    let nullable = |numbers: &mut Numbers, below: u64| (numbers.next(10) != 0).then(|| numbers.next(below) as i64);
+    let customers: Vec<Option<i64>> = ids.clone().map(|_| nullable(numbers, 50)).collect();
+    let amounts: Vec<Option<i64>> = ids.clone().map(|_| nullable(numbers, 100_000)).collect();
+    let states: Vec<Option<i64>> = ids.clone().map(|_| nullable(numbers, 4)).collect();
+    let columns: Vec<ArrayRef> = vec![
+        Arc::new(Int64Array::from_iter_values(ids.clone())),
+        Arc::new(customers.iter().map(|value| value.map(|value| value as i32)).collect::<Int32Array>()),
+        Arc::new(
+            amounts
+                .iter()
+                .map(|value| value.map(i128::from))
+                .collect::<Decimal128Array>()
+                .with_precision_and_scale(12, 2)
+                .unwrap(),
+        ),
+        Arc::new(
+            states
+                .iter()
+                .map(|value| value.map(|value| ["new", "paid", "sent", "lost"][value as usize]))
+                .collect::<StringArray>(),
+        ),
+        Arc::new(TimestampMicrosecondArray::from_iter_values(ids.map(|id| 1_700_000_000_000_000 + id * 1_000_000))),
+    ];
+    RecordBatch::try_new(schema.arrow_schema(), columns).unwrap()
+}
+
+/// A table of files written here, and what a scan of it must give.
+struct Fixture {
+    store: StoreRef,
+    runtime: Arc<QueryRuntime>,
+    version: TableVersion,
+    /// The live rows, in the current schema.
+    truth: Vec<RecordBatch>,
+}
+
+impl Fixture {
+    fn new(schema: TableSchema) -> Self {
+        let store = store::open("memory:", &[]).unwrap();
+        let options = RuntimeOptions { target_partitions: 4, ..RuntimeOptions::default() };
+        let runtime = QueryRuntime::new(Arc::clone(&store), &options).unwrap();
+        let schema = Arc::new(schema);
+        let version = TableVersion {
+            path: Path::from("shop.db/orders"),
+            schemas: Arc::new(BTreeMap::from([(schema.id, Arc::clone(&schema))])),
+            schema,
+            snapshot_id: 1,
+            buckets: 1,
+            files: Vec::new(),
+        };
+        Self { store, runtime, version, truth: Vec::new() }
+    }
+
+    /// Adds a file with the rows of `batch` (in the current schema), those at `deleted` dead.
+    async fn add(&mut self, batch: &RecordBatch, deleted: RoaringBitmap) {
+        let schema = Arc::clone(&self.version.schema);
+        let path = Path::from(format!("shop.db/orders/bucket-0/data-{}.parquet", self.version.files.len()));
+        let keys: Vec<ArrayRef> = schema.key_indices().iter().map(|at| Arc::clone(batch.column(*at))).collect();
+        let count = batch.num_rows();
+        let mut columns = keys.clone();
+        columns.push(Arc::new(Int64Array::from_iter_values(0..count as i64)));
+        columns.push(Arc::new(Int8Array::from_iter_values(vec![0; count])));
+        columns.extend(batch.columns().iter().cloned());
+        // Small groups and pages, so that some are pruned and deletions cross their borders.
+        let properties = WriterProperties::builder()
+            .set_max_row_group_row_count(Some(700))
+            .set_data_page_row_count_limit(90)
+            .set_write_batch_size(30)
+            .build();
+        let mut writer = ArrowWriter::try_new(Vec::new(), schema.file_schema(), Some(properties)).unwrap();
+        writer.write(&RecordBatch::try_new(schema.file_schema(), columns).unwrap()).unwrap();
+        let bytes = writer.into_inner().unwrap();
+        let meta = DataFileMeta {
+            file_name: path.filename().unwrap().to_owned(),
+            file_size: bytes.len() as i64,
+            row_count: count as i64,
+            min_key: binary_row::serialize(&schema.key_types(), &keys, 0).unwrap(),
+            max_key: binary_row::serialize(&schema.key_types(), &keys, count - 1).unwrap(),
+            key_stats: SimpleStats::empty(),
+            value_stats: SimpleStats::empty(),
+            min_sequence_number: 0,
+            max_sequence_number: count as i64,
+            schema_id: schema.id as i64,
+            level: 5,
+            extra_files: Vec::new(),
+            creation_time: None,
+            delete_row_count: Some(0),
+            embedded_file_index: None,
+            file_source: None,
+            value_stats_cols: Some(Vec::new()),
+            external_path: None,
+            first_row_id: None,
+            write_cols: None,
+            write_cols_sequences: None,
+        };
+        self.store.put(&path, PutPayload::from(bytes)).await.unwrap();
+        let live = (0..count as u32).map(|row| Some(!deleted.contains(row))).collect();
+        self.truth.push(filter_record_batch(batch, &live).unwrap());
+        let deleted = (!deleted.is_empty()).then(|| Arc::new(deleted));
+        self.version.files.push(LiveFile { meta: Arc::new(meta), bucket: 0, path, deleted });
+    }
+
+    fn session(&self, settings: &[(&str, &str)]) -> SessionContext {
+        let mut config = SessionConfig::new();
+        for (name, value) in settings {
+            config.options_mut().set(name, value).unwrap();
+        }
+        let context = SessionContext::new_with_config_rt(config, Arc::clone(self.runtime.env()));
+        let table = self.runtime.table("shop.orders", Arc::new(self.version.clone()));
+        context.register_table("orders", Arc::new(table)).unwrap();
+        let schema = self.version.schema.arrow_schema();
+        let truth = self.truth.iter().map(|batch| batch.clone().with_schema(Arc::clone(&schema)).unwrap()).collect();
+        context.register_table("truth", Arc::new(MemTable::try_new(schema, vec![truth]).unwrap())).unwrap();
+        context
+    }
+}
+
+async fn answer(context: &SessionContext, sql: &str) -> Vec<String> {
+    let batches = match context.sql(sql).await {
+        Ok(frame) => frame.collect().await,
+        Err(error) => Err(error),
+    };
+    let batches = batches.unwrap_or_else(|error| panic!("{sql}: {error}"));
+    let shown = pretty_format_batches(&batches).unwrap().to_string();
+    shown.lines().skip(3).filter(|line| line.starts_with('|')).map(str::to_owned).collect()
+}
+
+/// Files of 3,000 rows, of which the given share is deleted at random and in runs.
+async fn with_deletions(percent: u64, runs: bool) -> Fixture {
+    let mut fixture = Fixture::new(orders());
+    let mut numbers = Numbers(42 + percent);
+    for file in 0..3 {
+        let batch = rows(&fixture.version.schema, file * 3000, 3000, &mut numbers);
+        let mut deleted = RoaringBitmap::new();
+        if runs {
+            deleted.insert_range(100..100 + 3000 * percent as u32 / 100);
+            deleted.insert_range(2990..3000);
+        } else {
+            deleted.extend((0..3000).filter(|_| numbers.next(100) < percent));
+        }
+        fixture.add(&batch, deleted).await;
+    }
+    fixture
+}
+
+/// Queries whose answers are wholly determined.
+const EXACT: &[&str] = &[
+    "SELECT count(*) FROM {t}",
+    "SELECT count(*), count(id), count(customer), count(status), min(id), max(id), sum(amount) FROM {t}",
+    "SELECT status, count(*), sum(amount) FROM {t} GROUP BY status ORDER BY status",
+    "SELECT * FROM {t} WHERE id = 4711",
+    "SELECT * FROM {t} WHERE id IN (7, 8, 9, 150, 2995, 6001, 99999) ORDER BY id",
+    "SELECT * FROM {t} WHERE id >= 690 AND id < 730 ORDER BY id",
+    "SELECT id, status FROM {t} WHERE customer = 7 AND status = 'paid' ORDER BY id",
+    "SELECT count(*) FROM {t} WHERE customer IS NULL",
+    "SELECT count(*) FROM {t} WHERE id >= 0",
+    "SELECT count(*) FROM {t} WHERE status LIKE 'p%' OR amount > 900",
+    "SELECT id FROM {t} ORDER BY id LIMIT 10",
+    "SELECT id FROM {t} ORDER BY id DESC LIMIT 10",
+    "SELECT id, amount FROM {t} WHERE amount IS NOT NULL ORDER BY amount DESC, id LIMIT 10",
+    "SELECT id FROM {t} WHERE id >= 2500 ORDER BY id LIMIT 20 OFFSET 5",
+    "SELECT id FROM {t} WHERE created >= '2023-11-15T00:00:00' ORDER BY created DESC, id LIMIT 7",
+    "SELECT a.id FROM {t} a JOIN {t} b ON a.id = b.customer WHERE b.id < 300 ORDER BY a.id, b.id",
+];
+
+/// (query with a limit but no order, the rows it chooses among, how many)
+const CHOSEN: &[(&str, &str, usize)] = &[
+    ("SELECT id, customer, status FROM {t} LIMIT 10", "SELECT id, customer, status FROM {t}", 10),
+    ("SELECT id FROM {t} WHERE id >= 0 LIMIT 10", "SELECT id FROM {t}", 10),
+    ("SELECT id FROM {t} WHERE id >= 100 LIMIT 1000", "SELECT id FROM {t} WHERE id >= 100", 1000),
+    ("SELECT id, status FROM {t} WHERE id < 5000 LIMIT 3", "SELECT id, status FROM {t} WHERE id < 5000", 3),
+    ("SELECT id FROM {t} WHERE customer > 3 LIMIT 100", "SELECT id FROM {t} WHERE customer > 3", 100),
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn deleted_rows_never_come_back() {
+    let fixtures = [
+        with_deletions(0, false).await,
+        with_deletions(1, false).await,
+        with_deletions(20, false).await,
+        with_deletions(20, true).await,
+        with_deletions(60, false).await,
+        with_deletions(80, true).await,
+    ];
+    for fixture in &fixtures {
+        let truth = fixture.session(&[]);
+        let mut expected = Vec::new();
+        for query in EXACT {
+            expected.push(answer(&truth, &query.replace("{t}", "truth")).await);
+        }
+        let mut allowed = Vec::new();
+        for (_, from, _) in CHOSEN {
+            allowed.push(answer(&truth, &from.replace("{t}", "truth")).await);
+        }
+        for combination in 0..64 {
+            let on = |bit: u32| if combination & (1 << bit) == 0 { "false" } else { "true" };
+            // Byte ranges split a file over partitions when the least size is 0.
+            let splits = if on(3) == "true" { "0" } else { "1000000000" };
+            let settings = [
+                ("datafusion.execution.parquet.pushdown_filters", on(0)),
+                ("datafusion.execution.parquet.enable_page_index", on(1)),
+                ("datafusion.execution.parquet.pruning", on(2)),
+                ("datafusion.optimizer.repartition_file_min_size", splits),
+                ("datafusion.optimizer.enable_dynamic_filter_pushdown", on(4)),
+                ("datafusion.execution.target_partitions", if on(5) == "true" { "4" } else { "1" }),
+                ("datafusion.execution.parquet.reorder_filters", on(2)),
+                ("datafusion.execution.batch_size", "256"),
+            ];
+            let context = fixture.session(&settings);
+            for (query, expected) in EXACT.iter().zip(&expected) {
+                let got = answer(&context, &query.replace("{t}", "orders")).await;
+                assert_eq!(&got, expected, "{query} with {settings:?}");
+            }
+            for ((query, _, limit), allowed) in CHOSEN.iter().zip(&allowed) {
+                let mut got = answer(&context, &query.replace("{t}", "orders")).await;
+                assert_eq!(got.len(), (*limit).min(allowed.len()), "{query} with {settings:?}");
+                let wrong: Vec<&String> = got.iter().filter(|row| !allowed.contains(row)).collect();
+                assert!(wrong.is_empty(), "{query} with {settings:?} gave {wrong:?}");
+                got.sort();
+                got.dedup();
+                assert_eq!(got.len(), (*limit).min(allowed.len()), "{query} with {settings:?} repeats rows");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_unfiltered_count_reads_nothing() {
+    let mut fixture = with_deletions(20, false).await;
+    // Gone: whoever looks for them fails.
+    for file in &mut fixture.version.files {
+        file.path = Path::from("nowhere");
+    }
+    let context = fixture.session(&[]);
+    let live: usize = fixture.truth.iter().map(RecordBatch::num_rows).sum();
+    assert_eq!(answer(&context, "SELECT count(*) FROM orders").await, [format!("| {live:<8} |")]);
+}
+
+#[tokio::test]
+async fn files_are_left_out_by_their_keys() {
+    let fixture = with_deletions(1, false).await;
+    let context = fixture.session(&[]);
+    let frame = context.sql("SELECT status FROM orders WHERE id = 3001").await.unwrap();
+    let plan = frame.create_physical_plan().await.unwrap();
+    datafusion::physical_plan::collect(Arc::clone(&plan), context.task_ctx()).await.unwrap();
+    let shown = displayable(plan.as_ref()).indent(true).to_string();
+    let metrics = datafusion::physical_plan::display::DisplayableExecutionPlan::with_metrics(plan.as_ref());
+    let metrics = metrics.indent(true).to_string();
+    assert!(metrics.contains("files_ranges_pruned_statistics=3 total → 1 matched"), "{shown}\n{metrics}");
+}
+
+#[tokio::test]
+async fn older_files_are_read_as_the_current_schema() {
+    let mut fixture = Fixture::new(orders());
+    let mut numbers = Numbers(7);
+    let batch = rows(&fixture.version.schema, 0, 2000, &mut numbers);
+    fixture.add(&batch, [0, 5, 1999].into_iter().collect()).await;
+
+    // Renamed, retyped, dropped and added again under another's old name.
+    let changes = [
+        SchemaChange::RenameColumn { from: "customer".to_owned(), to: "client".to_owned() },
+        SchemaChange::ChangeType { name: "client".to_owned(), data_type: DataType::BigInt, nullable: true },
+        SchemaChange::DropColumn { name: "status".to_owned() },
+        SchemaChange::AddColumn { field: field("status", DataType::Int, true), position: ColumnPosition::First },
+        SchemaChange::AddColumn {
+            field: field("customer", DataType::String, true),
+            position: ColumnPosition::After("id".to_owned()),
+        },
+    ];
+    let evolved = Arc::new(fixture.version.schema.evolve(&changes, 1).unwrap());
+    let schemas = Arc::make_mut(&mut fixture.version.schemas);
+    schemas.insert(evolved.id, Arc::clone(&evolved));
+    fixture.version.schema = Arc::clone(&evolved);
+
+    // The old rows as they are seen now.
+    let old = fixture.truth.pop().unwrap();
+    let null = |data_type: &Arrow, rows: usize| datafusion::arrow::array::new_null_array(data_type, rows);
+    let seen = |old: &RecordBatch| {
+        let columns = evolved
+            .fields
+            .iter()
+            .map(|field| match field.name.as_str() {
+                "client" => datafusion::arrow::compute::cast(old.column(1), &Arrow::Int64).unwrap(),
+                "status" | "customer" => null(&field.data_type.arrow(), old.num_rows()),
+                name => Arc::clone(old.column_by_name(name).unwrap()),
+            })
+            .collect();
+        RecordBatch::try_new(evolved.arrow_schema(), columns).unwrap()
+    };
+    fixture.truth.push(seen(&old));
+    // New rows of the new schema, with values where the old ones have none.
+    let new = seen(&rows(&orders(), 2000, 1500, &mut numbers));
+    let mut columns = new.columns().to_vec();
+    columns[evolved.index_of("status").unwrap()] = Arc::new(Int32Array::from_iter_values(0..1500));
+    columns[evolved.index_of("customer").unwrap()] =
+        Arc::new(StringArray::from_iter_values((0..1500).map(|n| format!("c{}", n % 7))));
+    let new = RecordBatch::try_new(evolved.arrow_schema(), columns).unwrap();
+    fixture.add(&new, [3, 4].into_iter().collect()).await;
+
+    for pushdown in ["false", "true"] {
+        let context = fixture.session(&[("datafusion.execution.parquet.pushdown_filters", pushdown)]);
+        for query in [
+            "SELECT * FROM {t} ORDER BY id",
+            "SELECT count(*), count(status), count(customer), count(client), sum(client) FROM {t}",
+            "SELECT id, client FROM {t} WHERE client = 7 ORDER BY id",
+            "SELECT id FROM {t} WHERE status IS NULL AND client > 40 ORDER BY id DESC LIMIT 5",
+            "SELECT id FROM {t} WHERE customer = 'c3' ORDER BY id LIMIT 9",
+            "SELECT id FROM {t} WHERE status >= 10 AND status < 20 ORDER BY id",
+            "SELECT id, status FROM {t} ORDER BY status NULLS FIRST, id LIMIT 20",
+            "SELECT client FROM {t} WHERE id = 1",
+        ] {
+            let expected = answer(&context, &query.replace("{t}", "truth")).await;
+            assert_eq!(answer(&context, &query.replace("{t}", "orders")).await, expected, "{query}, pushdown {pushdown}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_empty_table_has_no_rows_and_its_columns() {
+    let fixture = Fixture::new(orders());
+    let context = fixture.session(&[]);
+    assert_eq!(answer(&context, "SELECT count(*), sum(amount) FROM orders").await, ["| 0        |                    |"]);
+    assert!(answer(&context, "SELECT status, id FROM orders WHERE id > 3").await.is_empty());
+    // All rows of a file deleted is as good as no file.
+    let mut fixture = Fixture::new(orders());
+    let batch = rows(&fixture.version.schema, 0, 10, &mut Numbers(1));
+    fixture.add(&batch, (0..10).collect()).await;
+    assert!(answer(&fixture.session(&[]), "SELECT id FROM orders LIMIT 3").await.is_empty());
+}
+
+/// The error of reading everything.
+async fn fault(fixture: &Fixture) -> (String, &'static str) {
+    let context = fixture.session(&[]);
+    let sql = "SELECT count(id), sum(customer), min(amount), max(status), max(created) FROM orders WHERE id >= 0";
+    let error = context.sql(sql).await.unwrap().collect().await.unwrap_err();
+    let file = FileError::find(&error).unwrap_or_else(|| panic!("not the error of a file: {error:?}"));
+    (file.to_string(), file.sqlstate())
+}
+
+#[tokio::test]
+async fn a_missing_file_is_named() {
+    let fixture = with_deletions(1, false).await;
+    let path = fixture.version.files[1].path.clone();
+    fixture.store.delete(&path).await.unwrap();
+    let (message, sqlstate) = fault(&fixture).await;
+    assert_eq!(message, format!("data file {path} of table shop.orders is missing"));
+    assert_eq!(sqlstate, "XX001");
+}
+
+#[tokio::test]
+async fn a_file_that_is_not_what_was_written_is_named() {
+    let fixture = with_deletions(1, false).await;
+    let path = fixture.version.files[1].path.clone();
+    let bytes = fixture.store.get(&path).await.unwrap().bytes().await.unwrap();
+
+    let mut shorter = bytes.to_vec();
+    shorter.truncate(bytes.len() / 2);
+    let mut no_footer = bytes.to_vec();
+    let end = no_footer.len();
+    no_footer[end - 20..].fill(0);
+    let mut no_pages = bytes.to_vec();
+    no_pages[4..end / 3].fill(0xff);
+    for damaged in [shorter, no_footer, no_pages, Vec::new()] {
+        // The footer is remembered by path: a runtime of its own.
+        let mut damaged_fixture = Fixture::new(orders());
+        damaged_fixture.version = fixture.version.clone();
+        for file in &fixture.version.files {
+            let bytes = fixture.store.get(&file.path).await.unwrap().bytes().await.unwrap();
+            damaged_fixture.store.put(&file.path, bytes.into()).await.unwrap();
+        }
+        damaged_fixture.store.put(&path, damaged.into()).await.unwrap();
+        let (message, _) = fault(&damaged_fixture).await;
+        assert!(message.starts_with(&format!("data file {path} of table shop.orders")), "{message}");
+    }
+}
+
+#[tokio::test]
+async fn a_vector_of_another_file_is_refused() {
+    let mut fixture = with_deletions(1, false).await;
+    fixture.version.files[0].deleted = Some(Arc::new([5000].into_iter().collect()));
+    let context = fixture.session(&[]);
+    let error = context.sql("SELECT sum(customer) FROM orders").await.unwrap().collect().await.unwrap_err();
+    assert!(error.to_string().contains("beyond the file's 3000 rows"), "{error}");
+}
