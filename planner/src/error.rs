@@ -114,3 +114,12 @@ impl fmt::Display for SqlError {
 }
 
 impl std::error::Error for SqlError {}
+
+impl From<tidegate_cdc::error::Error> for SqlError {
+    fn from(error: tidegate_cdc::error::Error) -> Self {
+        let mut converted = Self::new(error.sqlstate(), error.message.clone()).with_code(error.code.to_string());
+        converted.detail.clone_from(&error.detail);
+        converted.hint = Some(error.hint().to_owned());
+        converted
+    }
+}
