@@ -2,6 +2,9 @@
 //!
 //! A file holds the columns of [`TableSchema::file_schema`], sorted by key. Files of young runs are rewritten soon and
 //! compressed for speed; files of the oldest run stay and are compressed for size.
+//!
+//! Parquet's page checksums are not written: the `parquet` crate verifies them but cannot write them. A damaged page is
+//! noticed only if it cannot be decoded.
 
 use std::io::Write;
 use std::sync::Arc;

@@ -17,7 +17,7 @@ use object_store::{
 /// How often and how long to try.
 #[derive(Debug, Clone, Copy)]
 pub struct RetryPolicy {
-    /// Attempts in all, at least one.
+    /// Attempts in all; there is always one.
     pub attempts: u32,
     /// Time limit of one attempt.
     pub timeout: Duration,
@@ -62,17 +62,18 @@ impl<S: ObjectStore> Retrying<S> {
         F: Future<Output = Result<T>>,
     {
         let mut pause = self.policy.first_backoff;
-        for remaining in (0..self.policy.attempts.max(1)).rev() {
+        let mut remaining = self.policy.attempts.saturating_sub(1);
+        loop {
             match within(self.policy.timeout, attempt()).await {
                 Err(error) if remaining > 0 && may_pass(&error) => {
                     tracing::debug!(object = %path, action, remaining, %error, "trying again");
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(self.policy.max_backoff);
+                    remaining -= 1;
                 }
                 result => return result,
             }
         }
-        unreachable!("the last attempt returns")
     }
 
     async fn create(&self, path: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
