@@ -5,6 +5,7 @@
 
 pub mod await_state;
 pub mod bank;
+pub mod book;
 pub mod canonical;
 pub mod checkpoints;
 pub mod gate;
