@@ -27,7 +27,7 @@ use tidegate_tests::servers::{CAPTURER, Server};
 use crate::tables::{DATABASE, TABLE};
 
 /// Reads the table once over the binary protocol, looking at no value.
-pub async fn read_table(server: &Server) -> (u64, Duration) {
+pub(crate) async fn read_table(server: &Server) -> (u64, Duration) {
     let mut conn = server.connect().await;
     let start = Instant::now();
     let statement = conn.prep(format!("SELECT * FROM {DATABASE}.{TABLE}")).await.expect("a statement can be prepared");
@@ -45,15 +45,14 @@ pub async fn read_table(server: &Server) -> (u64, Duration) {
 }
 
 /// Decodes every row change of the benchmark's table from a position to the end of the log, and drops it.
-pub async fn decode_binlog(server: &Server, (file, offset): &(String, u64)) -> (u64, Duration) {
+pub(crate) async fn decode_binlog(server: &Server, (file, offset): &(String, u64)) -> (u64, Duration) {
     let options = ConnectionOptions::new("127.0.0.1", server.port, CAPTURER.0, CAPTURER.1);
     let (mut conn, info) = connect(&options).await.expect("the server can be reached");
     let table =
         load_table(&mut conn, &info, DATABASE, TABLE).await.expect("the table can be read").expect("it is there");
     let schema = Arc::new(schema_of(&table));
     let (end_file, end_offset) = server.log_end().await;
-    let position =
-        Position { gtid: None, file: Some(FilePosition::new(file.clone(), *offset)), server_uuid: None };
+    let position = Position { gtid: None, file: Some(FilePosition::new(file.clone(), *offset)), server_uuid: None };
     let start = Instant::now();
     let mut stream =
         open_stream(&options, &info, &position, 990_001, Duration::from_secs(10)).await.expect("the log can be read");

@@ -14,21 +14,21 @@ use tidegate_tests::{gate::Gate, servers::Server};
 use crate::tables::{DATABASE, TABLE};
 
 /// What a measurement saw.
-pub struct Seen {
-    pub rate: f64,
-    pub p50: Duration,
-    pub p99: Duration,
+pub(crate) struct Seen {
+    pub(crate) rate: f64,
+    pub(crate) p50: Duration,
+    pub(crate) p99: Duration,
 }
 
 /// A writer that keeps a rate of row changes, in transactions of ten.
-pub struct Flow {
+pub(crate) struct Flow {
     stop: Arc<AtomicBool>,
     changes: Arc<AtomicU64>,
     tasks: Vec<tokio::task::JoinHandle<()>>,
 }
 
 impl Flow {
-    pub async fn start(server: &Server, changes_per_second: u64) -> Self {
+    pub(crate) async fn start(server: &Server, changes_per_second: u64) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let changes = Arc::new(AtomicU64::new(0));
         let writers = (changes_per_second / 1_000).clamp(1, 4);
@@ -57,7 +57,7 @@ impl Flow {
     }
 
     /// Ends the writers and returns how many rows they changed.
-    pub async fn stop(self) -> u64 {
+    pub(crate) async fn stop(self) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
         for task in self.tasks {
             task.await.expect("a writer does not panic");
@@ -67,7 +67,7 @@ impl Flow {
 }
 
 /// Writes at a rate, commits a numbered probe every 50 ms, and notes when a query first sees it.
-pub async fn measure(server: &Server, gate: &Gate, changes_per_second: u64, time: Duration) -> Seen {
+pub(crate) async fn measure(server: &Server, gate: &Gate, changes_per_second: u64, time: Duration) -> Seen {
     let flow = Flow::start(server, changes_per_second).await;
     let mut conn = server.connect().await;
     let pg = gate.connect().await;

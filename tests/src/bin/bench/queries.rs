@@ -31,14 +31,14 @@ const QUERIES: &[(&str, &str)] = &[
 ];
 
 /// One query's median times.
-pub struct Measured {
-    pub name: &'static str,
-    pub tidegate: Duration,
-    pub plain: Duration,
+pub(crate) struct Measured {
+    pub(crate) name: &'static str,
+    pub(crate) tidegate: Duration,
+    pub(crate) plain: Duration,
 }
 
 /// Writes the mirrored table's rows into plain Parquet files of a million rows.
-pub async fn plain_copy(gate: &Gate) -> tempfile::TempDir {
+pub(crate) async fn plain_copy(gate: &Gate) -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a temporary folder can be made");
     let name = format!("{DATABASE}.{TABLE}");
     let mut writer: Option<ArrowWriter<File>> = None;
@@ -70,7 +70,7 @@ pub async fn plain_copy(gate: &Gate) -> tempfile::TempDir {
 }
 
 /// Runs each query alternately on both sides and takes the medians.
-pub async fn measure(gate: &Gate, copy: &tempfile::TempDir) -> Vec<Measured> {
+pub(crate) async fn measure(gate: &Gate, copy: &tempfile::TempDir) -> Vec<Measured> {
     const RUNS: usize = 9;
     let context = plain_context(copy.path()).await;
     let pg = gate.connect().await;

@@ -4,12 +4,12 @@ use mysql_async::prelude::Queryable;
 use tidegate_tests::servers::Server;
 
 /// The database of the benchmark.
-pub const DATABASE: &str = "bench";
+pub(crate) const DATABASE: &str = "bench";
 /// The table that is read, changed and queried.
-pub const TABLE: &str = "orders";
+pub(crate) const TABLE: &str = "orders";
 
 /// Makes the tables and fills the large one with rows of about 117 bytes.
-pub async fn fill(server: &Server, rows: u64) {
+pub(crate) async fn fill(server: &Server, rows: u64) {
     let mut conn = server.connect().await;
     let statements = [
         format!("CREATE DATABASE {DATABASE} CHARACTER SET utf8mb4"),
@@ -43,7 +43,7 @@ pub async fn fill(server: &Server, rows: u64) {
 }
 
 /// Writes about `changes` row changes in transactions of about 1,000 rows: half updates, a quarter inserts, a quarter deletes. Returns how many.
-pub async fn write_backlog(server: &Server, changes: u64) -> u64 {
+pub(crate) async fn write_backlog(server: &Server, changes: u64) -> u64 {
     let mut conn = server.connect().await;
     let (last, rows): (i64, i64) = conn
         .query_first(format!("SELECT MAX(id), COUNT(*) FROM {DATABASE}.{TABLE}"))
