@@ -6,12 +6,14 @@
 use crate::rows::{PushError, TextSink};
 
 mod collations;
+mod multi_byte;
 mod single_byte;
 
 #[cfg(test)]
 mod tests;
 
 pub use collations::charset_of_collation;
+pub use multi_byte::MultiByte;
 
 /// How text of one character set becomes UTF-8.
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +32,7 @@ pub enum TextDecoder {
     /// UTF-32, the highest byte first.
     Utf32,
     /// A character set of one to four bytes a character.
-    Multi(&'static encoding_rs::Encoding),
+    Multi(&'static MultiByte),
 }
 
 impl TextDecoder {
@@ -41,14 +43,7 @@ impl TextDecoder {
             "ucs2" | "utf16" => Self::Utf16 { little_endian: false },
             "utf16le" => Self::Utf16 { little_endian: true },
             "utf32" => Self::Utf32,
-            "gbk" => Self::Multi(encoding_rs::GBK),
-            "gb2312" => Self::Multi(encoding_rs::GBK),
-            "gb18030" => Self::Multi(encoding_rs::GB18030),
-            "big5" => Self::Multi(encoding_rs::BIG5),
-            "sjis" | "cp932" => Self::Multi(encoding_rs::SHIFT_JIS),
-            "ujis" | "eucjpms" => Self::Multi(encoding_rs::EUC_JP),
-            "euckr" => Self::Multi(encoding_rs::EUC_KR),
-            _ => return single_byte::decoder(name),
+            _ => return single_byte::decoder(name).or_else(|| multi_byte::decoder(name)),
         })
     }
 
@@ -91,12 +86,7 @@ impl TextDecoder {
                     out.push('?');
                 }
             }
-            Self::Multi(encoding) => {
-                let (text, _) = encoding.decode_without_bom_handling(bytes);
-                for character in text.chars() {
-                    out.push(if character == char::REPLACEMENT_CHARACTER { '?' } else { character });
-                }
-            }
+            Self::Multi(tables) => tables.decode(bytes, out),
         }
         Ok(())
     }

@@ -34,6 +34,15 @@ fn multi_byte_sets() {
     assert_eq!(decoded("cp932", b"\x87\x40"), "①");
     assert_eq!(decoded("ujis", b"\xa4\xd2"), "ひ");
     assert_eq!(decoded("euckr", b"\xc7\xd1"), "한");
+    // Where the server's tables are not those of the web.
+    assert_eq!(decoded("ujis", b"\xa1\xc1\x8f\xb0\xa1\x8e\xb1"), "〜丂ｱ");
+    assert_eq!(decoded("eucjpms", b"\xa1\xc1"), "～");
+    assert_eq!(decoded("big5", b"\xc6\xe7"), "ゃ");
+    assert_eq!(decoded("gb2312", b"\xa1\xaa"), "―");
+    assert_eq!(decoded("gb18030", b"\xe3\x32\x9a\x35\x90\x30\x81\x30\x81\x30\x81\x30"), "\u{10ffff}\u{10000}\u{80}");
+    // Not defined, cut short, and NUL.
+    assert_eq!(decoded("gbk", b"a\xff\xff\x00\xd6"), "a?\0?");
+    assert_eq!(decoded("gb18030", b"\xe3\x32\x9a\x36\xfe\x39\xfe\x39"), "??");
 }
 
 #[test]
