@@ -1,0 +1,234 @@
+//! The command line and its counterparts in the environment.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Mirrors MySQL databases into open tables and answers SQL over them.
+#[derive(Debug, Parser)]
+#[command(name = "tidegate", version, about, propagate_version = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the server: capture the sources defined in the store, and answer SQL over the PostgreSQL protocol.
+    Serve(ServeOptions),
+}
+
+/// The options of `tidegate serve`.
+#[derive(Debug, Clone, Args)]
+pub struct ServeOptions {
+    /// Where tables and definitions are kept: a directory, `s3://bucket/prefix`, or `memory:` (gone when the server stops).
+    #[arg(long, env = "TIDEGATE_STORE", default_value = "./tidegate-data", value_name = "PATH|URL")]
+    pub store: String,
+
+    /// An option of the object store, such as `aws_region=eu-central-1`; may be repeated.
+    #[arg(long = "store-option", env = "TIDEGATE_STORE_OPTIONS", value_name = "NAME=VALUE", value_parser = name_and_value, value_delimiter = ',')]
+    pub store_options: Vec<(String, String)>,
+
+    /// The address to listen on; port 0 takes a free one.
+    #[arg(long, env = "TIDEGATE_LISTEN", default_value = "127.0.0.1:5432", value_name = "ADDRESS:PORT")]
+    pub listen: SocketAddr,
+
+    /// The file with the key that secrets are encrypted with; made if it is missing. Default: beside a store that is a
+    /// directory, with its name and `.key`; for others `./tidegate.key`.
+    #[arg(long, env = "TIDEGATE_KEY_FILE", value_name = "PATH")]
+    pub key_file: Option<PathBuf>,
+
+    /// The key itself, as 64 hexadecimal digits: meant for the environment, as arguments can be seen by others.
+    #[arg(long, env = "TIDEGATE_KEY", hide = true, hide_env_values = true)]
+    pub key: Option<String>,
+
+    /// How clients prove who they are. Default: `scram` with a password file; without one `trust`, which is only
+    /// taken for an address of this machine itself.
+    #[arg(long, env = "TIDEGATE_AUTH", value_name = "METHOD")]
+    pub auth: Option<AuthMethod>,
+
+    /// Users and passwords, one `user:password` in a line.
+    #[arg(long, env = "TIDEGATE_PASSWORD_FILE", value_name = "PATH")]
+    pub password_file: Option<PathBuf>,
+
+    /// Connections at the same time.
+    #[arg(long, env = "TIDEGATE_MAX_CONNECTIONS", default_value_t = 100, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub max_connections: u32,
+
+    /// Memory for queries, such as `2GiB`; what needs more goes to disk. Default: half of the machine's.
+    #[arg(long, env = "TIDEGATE_MEMORY", value_name = "SIZE", value_parser = memory_size)]
+    pub memory: Option<usize>,
+
+    /// The form of the log, which goes to standard error.
+    #[arg(long, env = "TIDEGATE_LOG_FORMAT", default_value = "text", value_name = "FORMAT")]
+    pub log: LogFormat,
+
+    /// What is logged: a level, or `target=level` pairs.
+    #[arg(long, env = "TIDEGATE_LOG", default_value = "info", value_name = "FILTER")]
+    pub log_filter: String,
+
+    /// A file that is written with the address, once connections are answered.
+    #[arg(long, env = "TIDEGATE_READY_FILE", value_name = "PATH")]
+    pub ready_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum AuthMethod {
+    Trust,
+    Scram,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    Text,
+    Json,
+}
+
+impl ServeOptions {
+    /// The options of a server for tests and embedding: everything by default but the store and the address.
+    pub fn new(store: impl Into<String>, listen: SocketAddr) -> Self {
+        Self {
+            store: store.into(),
+            store_options: Vec::new(),
+            listen,
+            key_file: None,
+            key: None,
+            auth: None,
+            password_file: None,
+            max_connections: 100,
+            memory: None,
+            log: LogFormat::Text,
+            log_filter: "info".to_owned(),
+            ready_file: None,
+        }
+    }
+
+    /// The method that holds, or why there is none.
+    pub(crate) fn auth_method(&self) -> Result<AuthMethod, &'static str> {
+        match (self.auth, &self.password_file) {
+            (Some(AuthMethod::Trust), Some(_)) => {
+                Err("--auth trust makes no use of --password-file: leave one of them out")
+            }
+            (Some(AuthMethod::Scram), None) => Err("--auth scram needs --password-file"),
+            (Some(method), _) => Ok(method),
+            (None, Some(_)) => Ok(AuthMethod::Scram),
+            (None, None) if self.listen.ip().is_loopback() => Ok(AuthMethod::Trust),
+            (None, None) => {
+                Err("an address that other machines can reach needs --password-file, or --auth trust to let anyone in")
+            }
+        }
+    }
+
+    /// Where the key of the secrets is.
+    pub(crate) fn key_path(&self) -> PathBuf {
+        if let Some(path) = &self.key_file {
+            return path.clone();
+        }
+        let local = self.store.strip_prefix("file://").unwrap_or(&self.store).trim_end_matches('/');
+        if local.contains("://") || self.in_memory() || local.is_empty() {
+            PathBuf::from("tidegate.key")
+        } else {
+            PathBuf::from(format!("{local}.key"))
+        }
+    }
+
+    /// Whether the store is gone when the server stops.
+    pub(crate) fn in_memory(&self) -> bool {
+        self.store.starts_with("memory:")
+    }
+}
+
+/// The address that a client on this machine connects to.
+pub(crate) fn reachable(address: SocketAddr) -> IpAddr {
+    match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::from([127, 0, 0, 1]),
+        ip => ip,
+    }
+}
+
+fn name_and_value(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.trim().is_empty() => Ok((name.trim().to_owned(), value.to_owned())),
+        _ => Err("expected NAME=VALUE".to_owned()),
+    }
+}
+
+/// Bytes from `1048576`, `512MiB`, `2GB`, `1.5g`.
+fn memory_size(text: &str) -> Result<usize, String> {
+    let text = text.trim();
+    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let factor: f64 = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1.0,
+        "k" | "kb" | "kib" => 1024.0,
+        "m" | "mb" | "mib" => 1024.0 * 1024.0,
+        "g" | "gb" | "gib" => 1024.0 * 1024.0 * 1024.0,
+        _ => return Err("expected a size such as 512MiB or 2GiB".to_owned()),
+    };
+    let bytes = number.parse::<f64>().map_err(|_| "expected a size such as 512MiB or 2GiB".to_owned())? * factor;
+    if bytes < 16.0 * 1024.0 * 1024.0 {
+        return Err("queries need at least 16MiB".to_owned());
+    }
+    Ok(bytes as usize)
+}
+
+/// Half of the machine's memory; 1 GiB where that is unknown.
+pub(crate) fn default_memory() -> usize {
+    std::fs::read_to_string("/proc/meminfo")
+        .ok()
+        .and_then(|text| {
+            let line = text.lines().find(|line| line.starts_with("MemTotal:"))?;
+            line.split_whitespace().nth(1)?.parse::<usize>().ok()
+        })
+        .map_or(1 << 30, |kilobytes| kilobytes * 512)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(arguments: &[&str]) -> Result<ServeOptions, clap::Error> {
+        let Cli { command: Command::Serve(options) } =
+            Cli::try_parse_from(["tidegate", "serve"].iter().chain(arguments))?;
+        Ok(options)
+    }
+
+    #[test]
+    fn defaults_need_no_argument() {
+        let options = parse(&[]).expect("defaults");
+        assert_eq!(options.store, "./tidegate-data");
+        assert_eq!(options.auth_method(), Ok(AuthMethod::Trust));
+        assert_eq!(options.key_path(), PathBuf::from("./tidegate-data.key"));
+    }
+
+    #[test]
+    fn options_of_the_store() {
+        let options =
+            parse(&["--store", "s3://b/p", "--store-option", "a=1", "--store-option", "b==x"]).expect("valid");
+        assert_eq!(options.store_options, [("a".into(), "1".into()), ("b".into(), "=x".into())]);
+        assert_eq!(options.key_path(), PathBuf::from("tidegate.key"));
+        assert!(parse(&["--store-option", "a"]).is_err());
+        assert_eq!(parse(&["--store", "/data/t/"]).expect("valid").key_path(), PathBuf::from("/data/t.key"));
+    }
+
+    #[test]
+    fn other_machines_are_let_in_only_when_asked_for() {
+        let method = |arguments: &[&str]| parse(arguments).expect("valid").auth_method();
+        assert!(method(&["--listen", "0.0.0.0:5432"]).is_err());
+        assert_eq!(method(&["--listen", "0.0.0.0:5432", "--auth", "trust"]), Ok(AuthMethod::Trust));
+        assert_eq!(method(&["--listen", "0.0.0.0:5432", "--password-file", "p"]), Ok(AuthMethod::Scram));
+        assert!(method(&["--auth", "scram"]).is_err());
+        assert!(method(&["--auth", "trust", "--password-file", "p"]).is_err());
+    }
+
+    #[test]
+    fn sizes() {
+        assert_eq!(memory_size("512MiB"), Ok(512 << 20));
+        assert_eq!(memory_size("1.5 g"), Ok(3 << 29));
+        assert_eq!(memory_size("104857600"), Ok(104_857_600));
+        for wrong in ["", "x", "1KiB", "1tb", "-1g"] {
+            assert!(memory_size(wrong).is_err(), "{wrong}");
+        }
+    }
+}
