@@ -74,7 +74,7 @@ async fn pages(
             assert!(page.low <= page.high);
             assert!(page.batch.num_rows() <= limit);
             batches.push(page.batch);
-            assert!(batches.len() < 10_000, "paging does not end");
+            assert!(batches.len() < 1_000, "paging of {} does not end: {:?}", table.name, page.last_key);
             if page.end_of_range {
                 break;
             }
@@ -313,7 +313,7 @@ const EVERY_VALUE: [&str; 6] = [
      -999999999.999, 1234567890123456789012345678.0123456789, -12345678901234567890123456789012345.123456789012345678901234567890, \
      0.1, 0.1, 'ä  ', 'ä€', 'plain', 'text', X'0100', X'ff00', X'00ff', '2024-02-29', '-838:59:59', '-00:00:01.5', \
      '2024-02-29 23:59:59', '9999-12-31 23:59:59.999999', '2038-01-19 03:14:07', '1970-01-01 00:00:01.5', 2155, 'zwö', 'a,c', \
-     b'1', b'100000000001', 18446744073709551615, '{\"b\": [1, 2.50, -0.0, true, null], \"a\": \"\\u00e4\\n\", \"\": {}}')",
+     b'1', b'100000000001', 18446744073709551615, '{\"b\": [1, 2.50, -0.0, true, null], \"a\": \"\\\\u00e4\\\\n\", \"\": {}}')",
     "(2, 127, 0, 32767, 0, 8388607, 0, 2147483647, 0, 9223372036854775807, 0, 0, 0, 0, 16777216, -1.7976931348623157e308, '', '', \
      '', '', '', '', '', '0001-01-01', '838:59:59', '838:59:58.999999', '1000-01-01 00:00:00', '1000-01-01 00:00:00.000001', \
      '2024-03-31 02:30:00', '2024-03-31 02:30:00.999', 1901, 'it''s', '', b'0', b'0', 0, '[]')",
@@ -407,12 +407,14 @@ async fn a_stream_goes_on_from_a_position_and_knows_its_place() {
             let mut stream = open_stream(&server.capturer(), &info, position, id, heartbeat).await.expect("a stream");
             let rows = streamed(&mut stream, info.flavor, &table, &schema, 2).await;
             assert_eq!(text_rows(&rows), ["1", "2"], "{kind:?} from {position}");
-            let end = log_end(&mut conn, &info).await.expect("the log's end");
-            // Commit, then heartbeats.
+            // Commit, then heartbeats. The server itself may still write to its log.
             for _ in 0..4 {
                 stream.next().await.expect("heartbeats keep the stream alive");
             }
-            assert_eq!(stream.position(), Some(end), "{kind:?} from {position}");
+            while stream.position() < log_end(&mut conn, &info).await.ok() {
+                stream.next().await.expect("an event");
+            }
+            assert!(stream.position() <= log_end(&mut conn, &info).await.ok(), "{kind:?} from {position}");
             stream.close().await;
         }
         conn.close().await;
@@ -460,7 +462,15 @@ async fn positions_that_are_gone_or_foreign_are_told_apart() {
             ])
             .await;
         let newest = log_end(&mut conn, &info).await.expect("an end").file;
-        server.execute(&[&format!("PURGE BINARY LOGS TO '{newest}'")]).await;
+        // A file goes only when its transactions are in the engines' own files.
+        loop {
+            server.execute(&[&format!("PURGE BINARY LOGS TO '{newest}'")]).await;
+            let files: Vec<mysql_async::Row> = conn.query("SHOW BINARY LOGS").await.expect("files");
+            if files.len() == 1 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
         for position in [&old, &old_file] {
             let error = open_stream(&server.capturer(), &info, position, 4_711, Duration::from_secs(1)).await;
             let error = match error {
@@ -632,7 +642,6 @@ async fn how_fast_pages_are() {
         server
             .execute(&[
                 "CREATE TABLE shop.big (id BIGINT PRIMARY KEY AUTO_INCREMENT, a INT, b DECIMAL(12,2), c VARCHAR(40), d DATETIME, e CHAR(30))",
-                "SET SESSION cte_max_recursion_depth = 100000",
             ])
             .await;
         let seed: Vec<String> = (0..1_000).map(|i| format!("({i}, {i}.25, 'customer number {i} of many', '2024-02-03 04:05:06', 'thirty characters of text {i}')")).collect();

@@ -13,14 +13,14 @@ use tidegate_cdc::source::definition::ConnectionOptions;
 
 /// Which server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     MariaDb,
     Mysql,
 }
 
 impl Kind {
     /// The servers of this machine: MariaDB, and MySQL where it has been unpacked.
-    pub fn all() -> Vec<Self> {
+    pub(crate) fn all() -> Vec<Self> {
         let mysql = std::env::var_os("TIDEGATE_MYSQL_HOME").map(PathBuf::from).or_else(|| {
             std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache/tidegate/mysql/complete"))
         });
@@ -39,15 +39,15 @@ impl Kind {
 
 /// A running server with an empty database `shop`.
 #[derive(Debug)]
-pub struct Server {
-    pub port: u16,
+pub(crate) struct Server {
+    pub(crate) port: u16,
     process: Child,
     folder: tempfile::TempDir,
 }
 
 impl Server {
     /// Starts a server that is ready for capture; options (`--name=value`) override its settings.
-    pub async fn start(kind: Kind, options: &[&str]) -> Self {
+    pub(crate) async fn start(kind: Kind, options: &[&str]) -> Self {
         let folder = tempfile::Builder::new().prefix("tidegate-cdc-").tempdir().expect("a temporary folder");
         let port = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a free port").port();
         let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/servers/run.sh");
@@ -97,7 +97,7 @@ impl Server {
     }
 
     /// Runs statements, with all rights, over one connection.
-    pub async fn execute(&self, statements: &[&str]) {
+    pub(crate) async fn execute(&self, statements: &[&str]) {
         let mut conn = self.writer().await.expect("a connection");
         for statement in statements {
             conn.query_drop(*statement)
@@ -108,12 +108,12 @@ impl Server {
     }
 
     /// The connection of a user with the rights of capture and no others.
-    pub fn capturer(&self) -> ConnectionOptions {
+    pub(crate) fn capturer(&self) -> ConnectionOptions {
         ConnectionOptions::new("127.0.0.1", self.port, "cdc", "cdc-secret")
     }
 
     /// Sends a signal to the server.
-    pub fn signal(&self, name: &str) {
+    pub(crate) fn signal(&self, name: &str) {
         let sent = Command::new("kill").arg(format!("-{name}")).arg(self.process.id().to_string()).status();
         assert!(sent.is_ok_and(|status| status.success()));
     }

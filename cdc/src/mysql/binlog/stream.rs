@@ -304,6 +304,8 @@ fn verify(header: &EventHeader, body: &[u8], stored: u32, place: &Place) -> Resu
 
 /// The server's error number for everything about a dump connection.
 const FATAL_DUMP_ERROR: u16 = 1236;
+/// MariaDB's own number for two replicas with one id.
+const SAME_SERVER_ID: u16 = 4052;
 
 fn stream_failed(error: mysql_async::Error) -> Error {
     let mysql_async::Error::Server(server) = &error else {
@@ -322,6 +324,7 @@ fn stream_failed(error: mysql_async::Error) -> Error {
     let detail = server_message(server);
     let (code, message) = match server.code {
         FATAL_DUMP_ERROR => classify_dump_error(&server.message),
+        SAME_SERVER_ID => (Code::ServerIdTaken, "another replica uses the same server id"),
         1227 | 1045 => (Code::MissingRight, "the binlog may not be read"),
         1053 | 1317 | 1927 => (Code::ConnectionLost, "the server ended the binlog's stream"),
         _ => return query_failed("the binlog could not be read", error),

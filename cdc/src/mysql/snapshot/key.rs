@@ -95,7 +95,9 @@ enum Form {
     Bytes,
     /// As a decimal of the column's own shape.
     Decimal { precision: u8, scale: u8 },
-    /// As a value of a temporal type.
+    /// As text that the server takes for a time: MySQL compares `CAST(? AS TIME)` as if it were behind every equal value.
+    Time,
+    /// As a date, or a date and a time.
     Temporal(&'static str),
 }
 
@@ -143,7 +145,7 @@ impl KeyColumn {
             }
             MysqlType::Binary { .. } | MysqlType::Varbinary { .. } | MysqlType::Blob { .. } => Form::Bytes,
             MysqlType::Date => Form::Temporal("DATE"),
-            MysqlType::Time { .. } => Form::Temporal("TIME(6)"),
+            MysqlType::Time { .. } => Form::Time,
             MysqlType::DateTime { .. } | MysqlType::Timestamp { .. } => Form::Temporal("DATETIME(6)"),
             MysqlType::Json | MysqlType::Other(_) => {
                 return Err(Error::new(
@@ -180,7 +182,7 @@ impl KeyColumn {
     /// The side of a comparison that is the bound.
     fn bound(&self) -> String {
         match &self.form {
-            Form::Number | Form::Ordinal | Form::Year | Form::Float => "?".to_owned(),
+            Form::Number | Form::Ordinal | Form::Year | Form::Float | Form::Time => "?".to_owned(),
             Form::Text { charset, collation } => {
                 let value = match charset.as_str() {
                     "utf8mb4" | "" => "?".to_owned(),
