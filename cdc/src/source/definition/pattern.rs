@@ -180,8 +180,7 @@ fn literal_dot(text: &str) -> Option<usize> {
     let mut at = 0;
     while at + 1 < bytes.len() {
         if bytes[at] == b'\\' {
-            let quantified = matches!(bytes.get(at + 2), Some(b'*' | b'+' | b'?' | b'{'));
-            if bytes[at + 1] == b'.' && !quantified {
+            if bytes[at + 1] == b'.' && !quantified(text, at + 1) {
                 return Some(at);
             }
             at += 2;
@@ -190,6 +189,11 @@ fn literal_dot(text: &str) -> Option<usize> {
         }
     }
     None
+}
+
+/// Whether a quantifier follows a character.
+fn quantified(text: &str, at: usize) -> bool {
+    matches!(text.as_bytes().get(at + 1), Some(b'*' | b'+' | b'?' | b'{'))
 }
 
 fn name(part: &str, flink: bool, whole: &str) -> Result<Name> {
@@ -232,10 +236,12 @@ impl FromStr for TablePattern {
             let dots: Vec<usize> = Scan::new(text).filter(|&(_, c)| c == '.').map(|(at, _)| at).collect();
             let escaped = literal_dot(text);
             match (escaped, dots.as_slice()) {
-                (Some(escaped), dots) if dots.first().is_none_or(|dot| escaped < *dot) => Form::Parts {
-                    database: name(&text[..escaped], false, text)?,
-                    table: name(&text[escaped + 2..], false, text)?,
-                },
+                (Some(escaped), dots) if dots.iter().all(|dot| *dot > escaped || quantified(text, *dot)) => {
+                    Form::Parts {
+                        database: name(&text[..escaped], false, text)?,
+                        table: name(&text[escaped + 2..], false, text)?,
+                    }
+                }
                 (_, &[dot]) => Form::Parts {
                     database: name(&text[..dot], true, text)?,
                     table: name(&text[dot + 1..], true, text)?,
