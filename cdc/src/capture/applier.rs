@@ -17,6 +17,7 @@ use tidegate_storage::table::{RowKind, TableOptions, TableVersion, TableWriter, 
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
 use uuid::Uuid;
 
+use super::pages::PERMIT_BYTES;
 use super::state::{SourceState, TablePhase, TableState};
 use super::table::TableIndex;
 use super::view::{SourceView, TableView, split_name};
@@ -97,8 +98,10 @@ impl Slot {
         }
     }
 
+    /// Memory that a flush would free: what the writer holds, or the shares taken for it if those are larger.
     fn buffered(&self) -> usize {
-        self.writer.as_ref().map_or(0, TableWriter::buffered_bytes)
+        let shares: usize = self.memory.iter().map(|share| share.num_permits() * PERMIT_BYTES).sum();
+        self.writer.as_ref().map_or(0, |writer| writer.buffered_bytes().max(shares))
     }
 }
 
@@ -197,10 +200,9 @@ impl Applier {
         while total > self.flush_bytes {
             let Some(slot) = self.slots.iter_mut().max_by_key(|s| s.buffered()) else { break };
             let Some(writer) = &mut slot.writer else { break };
-            let before = writer.buffered_bytes();
             writer.flush().await.map_err(|e| failed(&slot.name, e))?;
             slot.memory.clear();
-            total -= before.saturating_sub(writer.buffered_bytes()).max(1);
+            total = self.slots.iter().map(Slot::buffered).sum();
         }
         Ok(())
     }

@@ -163,7 +163,7 @@ impl Reader {
                     return true;
                 }
                 // The share is taken before the page exists: what all readers hold stays within the budget.
-                let memory = reserve(&self.memory, self.budget, self.expected_page_bytes()).await;
+                let mut memory = reserve(&self.memory, self.budget, self.expected_page_bytes()).await;
                 let page = match self.page(&mysql, &schema, &range, after.as_deref()).await {
                     Ok(page) => page,
                     Err(error) => {
@@ -173,6 +173,10 @@ impl Reader {
                         return self.events.send(failed).await.is_ok();
                     }
                 };
+                let needed = page.batch.get_array_memory_size().div_ceil(PERMIT_BYTES).max(1);
+                if let Some(spare) = memory.num_permits().checked_sub(needed) {
+                    drop(memory.split(spare));
+                }
                 let done = page.end_of_range;
                 after.clone_from(&page.last_key);
                 let event = ReadPage { table, range_index, generation, token: Arc::clone(&token), page, memory };
