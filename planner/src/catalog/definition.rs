@@ -107,6 +107,7 @@ impl Maker<'_> {
             },
             rules: stored(&create.rules),
             options,
+            targets: Vec::new(),
         })
     }
 

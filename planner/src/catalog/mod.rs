@@ -94,9 +94,20 @@ pub struct SourceEntry {
     pub selection: StoredSelection,
     pub rules: Vec<StoredRule>,
     pub options: Vec<StoredOption>,
+    /// Schemas and names of the tables it was created with. No two sources mirror into one table.
+    #[serde(default)]
+    pub targets: Vec<(String, String)>,
 }
 
 impl Catalog {
+    /// A table that another source mirrors into already, and that source.
+    pub fn taken<'a>(&'a self, targets: &'a [(String, String)]) -> Option<(&'a str, &'a (String, String))> {
+        self.sources.iter().find_map(|(name, source)| {
+            let taken = targets.iter().find(|target| source.targets.contains(target))?;
+            Some((name.as_str(), taken))
+        })
+    }
+
     pub fn source(&self, id: Uuid) -> Option<(&str, &SourceEntry)> {
         self.sources.iter().find(|(_, source)| source.id == id).map(|(name, source)| (name.as_str(), source))
     }

@@ -241,3 +241,16 @@ fn what_is_shown_makes_the_same_again_but_for_passwords() {
     let definition = source_definition(&Catalog::default(), "s", &entry, &sealer).unwrap();
     assert_eq!(definition.connection.password, "geheim");
 }
+
+#[test]
+fn a_table_has_one_source() {
+    let sealer = Sealer::new(&[7; 32]);
+    let maker = Maker { sealer: &sealer, entropy: &Counter::default(), now_ms: 5 };
+    let mut entry = maker.source(&create("CREATE SOURCE a FROM MYSQL CONNECTION c FOR ALL TABLES")).unwrap();
+    let target = |table: &str| ("shop".to_owned(), table.to_owned());
+    entry.targets = vec![target("orders"), target("items")];
+    let mut catalog = Catalog::default();
+    catalog.sources.insert("a".to_owned(), entry);
+    assert_eq!(catalog.taken(&[target("other"), target("items")]), Some(("a", &target("items"))));
+    assert_eq!(catalog.taken(&[target("other"), ("crm".to_owned(), "items".to_owned())]), None);
+}

@@ -8,6 +8,7 @@ mod diagnose;
 mod engine;
 mod execute;
 mod explain;
+mod names;
 mod objects;
 mod outcome;
 mod query;

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use arrow::array::RecordBatch;
-use arrow::datatypes::{DataType, SchemaRef};
+use arrow::array::{RecordBatch, RecordBatchOptions};
+use arrow::datatypes::{DataType, Fields, Schema, SchemaRef};
 use datafusion::common::ParamValues;
 use datafusion::common::metadata::ScalarAndMetadata;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
@@ -23,6 +24,7 @@ use futures::{FutureExt, Stream, StreamExt};
 use super::ParsedStatement;
 use super::diagnose::diagnose;
 use super::execute::{Description, Session, timed_out};
+use super::names::column_names;
 use super::outcome::{Outcome, RowsTag};
 use crate::error::{SqlError, sqlstate};
 use crate::pg_catalog::Compatibility;
@@ -129,8 +131,21 @@ pub(super) async fn describe(
         let nulls = nulls.map_err(SqlError::from)?;
         bind(plan, nulls, parsed)?
     };
-    let schema = plan.schema().as_arrow().clone();
-    Ok(Description { parameters, schema: Some(schema.into()) })
+    let schema = renamed(Arc::new(plan.schema().as_arrow().clone()), statement);
+    Ok(Description { parameters, schema: Some(schema) })
+}
+
+/// The schema with PostgreSQL's names.
+fn renamed(schema: SchemaRef, statement: &QueryStatement) -> SchemaRef {
+    let names = column_names(statement);
+    if names.len() != schema.fields().len() {
+        return schema;
+    }
+    let fields = schema.fields().iter().zip(names).map(|(field, name)| match field.name() == &name {
+        true => Arc::clone(field),
+        false => Arc::new(field.as_ref().clone().with_name(name)),
+    });
+    Arc::new(Schema::new_with_metadata(fields.collect::<Fields>(), schema.metadata().clone()))
 }
 
 fn bind(plan: LogicalPlan, values: Vec<ScalarValue>, parsed: &ParsedStatement) -> Result<LogicalPlan, SqlError> {
@@ -160,13 +175,15 @@ pub(super) async fn run(
     let failed = |error: DataFusionError| diagnose(&error, &parsed.text, parsed.offset);
     let physical = state.create_physical_plan(&plan).await.map_err(failed)?;
     let stream = execute_stream(physical, state.task_ctx()).map_err(failed)?;
-    let stream = Diagnosed { stream, text: parsed.text.clone(), offset: parsed.offset };
+    let schema = renamed(stream.schema(), statement);
+    let stream = Diagnosed { stream, schema, text: parsed.text.clone(), offset: parsed.offset };
     Ok(Outcome::Rows { schema: stream.schema(), stream: Box::pin(stream), tag, notices: Vec::new() })
 }
 
-/// Says the errors of a running query as [`SqlError`]s.
+/// Says the errors of a running query as [`SqlError`]s, and names its columns.
 struct Diagnosed {
     stream: SendableRecordBatchStream,
+    schema: SchemaRef,
     text: String,
     offset: usize,
 }
@@ -177,15 +194,22 @@ impl Stream for Diagnosed {
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.stream.poll_next_unpin(context).map(|item| {
             item.map(|batch| {
+                let batch = batch.and_then(|batch| with_schema(batch, &self.schema));
                 batch.map_err(|error| DataFusionError::External(Box::new(diagnose(&error, &self.text, self.offset))))
             })
         })
     }
 }
 
+/// The same columns under other names; the length stands for itself where there are none.
+fn with_schema(batch: RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, DataFusionError> {
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    Ok(RecordBatch::try_new_with_options(Arc::clone(schema), batch.columns().to_vec(), &options)?)
+}
+
 impl RecordBatchStream for Diagnosed {
     fn schema(&self) -> SchemaRef {
-        self.stream.schema()
+        Arc::clone(&self.schema)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tidegate_cdc::capture::JobState;
+use tidegate_cdc::error::Code;
 use tidegate_cdc::mysql::catalog::MatchedTable;
 use tidegate_cdc::source::definition::SourceDefinition;
 use tidegate_cdc::source::examine::{Examination, examine};
@@ -69,17 +70,19 @@ impl Session {
                 Err(duplicate(ObjectKind::Source, name))
             };
         }
-        let (entry, definition, examination) = self.examined(create).await?;
+        let (mut entry, definition, examination) = self.examined(create).await?;
         if let Some(failure) = examination.failure() {
             return Err(failure.into());
         }
         let captured = captured(&examination, &name.value)?;
-        self.refuse_taken_tables(&captured, &name.value)?;
+        entry.targets =
+            captured.iter().map(|table| (table.target_schema.clone(), table.target_table.clone())).collect();
         let inserted = self.engine.catalog.change(|catalog| {
             if catalog.sources.contains_key(&name.value) {
                 return if create.if_not_exists { Ok(false) } else { Err(duplicate(ObjectKind::Source, name)) };
             }
             require(catalog, create, &entry)?;
+            refuse_taken(catalog, &entry, &captured, name)?;
             catalog.sources.insert(name.value.clone(), entry.clone());
             Ok(true)
         });
@@ -90,28 +93,6 @@ impl Session {
         let mut notices = warnings(&examination);
         notices.push(created(&examination, captured.len(), &name.value));
         Ok(Outcome::Command { tag: tag.to_owned(), notices })
-    }
-
-    /// A mirrored table has one source.
-    fn refuse_taken_tables(&self, captured: &[&MatchedTable], name: &str) -> Result<(), SqlError> {
-        for view in self.engine.views() {
-            for table in &view.tables {
-                let taken = captured.iter().find(|matched| {
-                    matched.target_schema == table.schema_name && matched.target_table == table.table_name
-                });
-                if let Some(matched) = taken {
-                    return Err(SqlError::new(
-                        sqlstate::DUPLICATE_OBJECT,
-                        format!("table {}.{} is mirrored by source \"{}\" already", table.schema_name, table.table_name, view.source),
-                    )
-                    .with_hint(format!(
-                        "Leave it out with 'tables.exclude' = '{}.{}', or mirror it elsewhere: TABLES ({}.{} INTO {name}.{}).",
-                        matched.database, matched.name, matched.database, matched.name, matched.name
-                    )));
-                }
-            }
-        }
-        Ok(())
     }
 
     pub(super) async fn pause(&mut self, name: &Name) -> Result<Outcome, SqlError> {
@@ -183,6 +164,31 @@ pub(super) fn not_running(name: &str, entry: &SourceEntry) -> SqlError {
         .with_hint(format!("RESUME SOURCE {};", crate::catalog::quoted_name(name)))
 }
 
+/// A mirrored table has one source.
+fn refuse_taken(
+    catalog: &Catalog,
+    entry: &SourceEntry,
+    captured: &[&MatchedTable],
+    name: &Name,
+) -> Result<(), SqlError> {
+    let Some((other, (schema, table))) = catalog.taken(&entry.targets) else { return Ok(()) };
+    let error = SqlError::new(
+        sqlstate::DUPLICATE_OBJECT,
+        format!("table {schema}.{table} is mirrored by source \"{other}\" already"),
+    )
+    .at(name.position);
+    let origin = captured.iter().find(|origin| origin.target_schema == *schema && origin.target_table == *table);
+    Err(match origin {
+        Some(origin) => error.with_hint(format!(
+            "Leave it out with 'tables.exclude' = '{0}.{1}', or mirror it elsewhere with TABLES ({0}.{1} INTO {2}.{1}).",
+            origin.database,
+            origin.name,
+            crate::catalog::quoted_name(&name.value)
+        )),
+        None => error,
+    })
+}
+
 /// That the connection and the secrets that a source names are there.
 fn require(catalog: &Catalog, create: &CreateSource, entry: &SourceEntry) -> Result<(), SqlError> {
     if let Some(connection) = &create.connection
@@ -230,6 +236,8 @@ fn left_out(examination: &Examination) -> String {
 fn warnings(examination: &Examination) -> Vec<Notice> {
     examination
         .warnings()
+        // The tables that are left out are told with those that are captured.
+        .filter(|check| check.code != Some(Code::NoPrimaryKey))
         .map(|check| Notice {
             hint: check.hint.clone(),
             ..Notice::warning("01000", format!("{}: {}", check.name, check.detail))

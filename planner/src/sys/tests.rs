@@ -19,6 +19,7 @@ fn state() -> SysState {
             selection: StoredSelection::AllTables,
             rules: Vec::new(),
             options: Vec::new(),
+            targets: Vec::new(),
         },
     );
     let place = SecretPlace::File("/run/secret".to_owned());

@@ -225,6 +225,7 @@ async fn statements_are_described() {
         ),
         ("SELECT $1 AS x", vec![], vec![DataType::Utf8], Some(vec!["x"])),
         ("SELECT $1 AS x", vec![Some(DataType::Int32)], vec![DataType::Int32], Some(vec!["x"])),
+        ("SELECT count(*), 1, 1 FROM sys.jobs", vec![], vec![], Some(vec!["count", "?column?", "?column?"])),
         ("SHOW timezone", vec![], vec![], Some(vec!["TimeZone"])),
         ("SHOW SECRETS", vec![], vec![], Some(vec!["name", "backend", "used_by", "created_at"])),
         ("BEGIN", vec![], vec![], None),
