@@ -37,8 +37,9 @@ const PAGE_ROWS: usize = 8 * 1024;
 /// Bytes of a string that statistics keep.
 const STATISTICS_LENGTH: usize = 64;
 
-/// How a file of `schema` is written.
-pub fn writer_properties(schema: &TableSchema, age: Age) -> WriterProperties {
+/// How a file of `schema` is written. The columns named `distinct` hardly repeat a value, so that a dictionary of them
+/// would cost time and save nothing.
+pub fn writer_properties(schema: &TableSchema, age: Age, distinct: &[&str]) -> WriterProperties {
     let compression = match age {
         Age::Young => Compression::LZ4_RAW,
         Age::Old => Compression::ZSTD(ZstdLevel::default()),
@@ -52,8 +53,8 @@ pub fn writer_properties(schema: &TableSchema, age: Age) -> WriterProperties {
         .set_statistics_truncate_length(Some(STATISTICS_LENGTH))
         .set_column_index_truncate_length(Some(STATISTICS_LENGTH));
     // Keys and sequence numbers do not repeat, and what only the writer reads needs no page index.
-    for key in &schema.primary_keys {
-        properties = properties.set_column_dictionary_enabled(ColumnPath::from(key.as_str()), false);
+    for name in schema.primary_keys.iter().map(String::as_str).chain(distinct.iter().copied()) {
+        properties = properties.set_column_dictionary_enabled(ColumnPath::from(name), false);
     }
     let keys = schema.primary_keys.iter().map(|key| format!("{KEY_PREFIX}{key}"));
     for name in keys.chain([SEQUENCE_NUMBER.to_owned()]) {
@@ -73,12 +74,13 @@ pub struct DataFileWriter<W: Write + Send> {
 }
 
 impl<W: Write + Send> DataFileWriter<W> {
-    /// Begins a file of `schema` in `sink`. `object` is its path, for errors.
-    pub fn new(object: impl Into<String>, sink: W, schema: &TableSchema, age: Age) -> Result<Self> {
+    /// Begins a file of `schema` in `sink`. `object` is its path, for errors; `distinct` are the columns that hardly
+    /// repeat a value.
+    pub fn new(object: impl Into<String>, sink: W, schema: &TableSchema, age: Age, distinct: &[&str]) -> Result<Self> {
         let object = object.into();
         let file_schema = schema.file_schema();
         let options = ArrowWriterOptions::new()
-            .with_properties(writer_properties(schema, age))
+            .with_properties(writer_properties(schema, age, distinct))
             // The Arrow schema follows from the table's; a copy in each file is of no use.
             .with_skip_arrow_metadata(true);
         let writer = ArrowWriter::try_new_with_options(sink, Arc::clone(&file_schema), options)
@@ -119,7 +121,7 @@ impl<W: Write + Send> DataFileWriter<W> {
 
 /// The bytes of a file with these rows, in the order of [`TableSchema::file_schema`].
 pub fn encode(object: &str, schema: &TableSchema, age: Age, batches: &[RecordBatch]) -> Result<Vec<u8>> {
-    let mut writer = DataFileWriter::new(object, Vec::new(), schema, age)?;
+    let mut writer = DataFileWriter::new(object, Vec::new(), schema, age, &[])?;
     for batch in batches {
         writer.write(batch)?;
     }

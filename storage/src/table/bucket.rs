@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use roaring::RoaringBitmap;
+use tokio::runtime::Handle;
 
 use super::RowKind;
 use super::keys::{KeyRange, Keys, look_up};
@@ -21,8 +22,8 @@ pub(crate) struct Bucket {
     pub(crate) files: Vec<DataFile>,
     pub(crate) next_sequence: i64,
     pub(crate) tombstones: Tombstones,
-    /// Where a running merge will put its output.
-    pub(crate) reserved: Option<Reserved>,
+    /// Where running merges will put their output.
+    pub(crate) reserved: Vec<Reserved>,
     /// Whether the deletion vectors differ from those last written to an index file.
     pub(crate) vectors_changed: bool,
     /// Whether the files or vectors differ from those last prepared.
@@ -30,7 +31,7 @@ pub(crate) struct Bucket {
 }
 
 /// A level, and the range of keys in it, that is spoken for.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Reserved {
     pub(crate) level: i32,
     pub(crate) range: KeyRange,
@@ -50,6 +51,29 @@ pub(crate) struct FlushInput {
     pub(crate) loadings: Arc<Loadings>,
     /// The bucket's rows, ascending.
     pub(crate) rows: Vec<u32>,
+}
+
+/// A page's rows are not cut into smaller parts than this for the sake of using more threads.
+const PART_ROWS: usize = 256 * 1024;
+
+/// The size of the parts in which `rows` rows are written by `threads` threads.
+fn part_rows(rows: usize, threads: usize) -> usize {
+    rows.div_ceil(threads.max(1)).max(PART_ROWS)
+}
+
+/// Writes sorted rows of snapshot pages to the top.
+async fn write_top(
+    layout: &Layout,
+    bucket: u32,
+    pending: &Pending,
+    keys: &Keys,
+    rows: &[u32],
+    sequence: i64,
+) -> Result<Vec<DataFile>> {
+    let input = Input::pending(pending, rows, keys.gather(rows.iter().copied())?);
+    let mut out = RunWriter::new(layout, bucket, TOP, sequence, FileSource::Append);
+    merge(layout, vec![input], &mut out).await?;
+    out.finish().await
 }
 
 impl Bucket {
@@ -116,7 +140,7 @@ impl Bucket {
 
     fn taken_levels(&self) -> Vec<i32> {
         let mut levels: Vec<i32> = self.files.iter().map(|file| file.meta.level).collect();
-        levels.extend(self.reserved.as_ref().map(|reserved| reserved.level));
+        levels.extend(self.reserved.iter().map(|reserved| reserved.level));
         levels.sort_unstable();
         levels.dedup();
         levels
@@ -138,13 +162,18 @@ impl Bucket {
     fn top_ranges(&self) -> Vec<KeyRange> {
         let mut ranges: Vec<KeyRange> =
             self.files.iter().filter(|file| file.meta.level == TOP).map(|file| file.range.clone()).collect();
-        if let Some(Reserved { level: TOP, range }) = &self.reserved {
+        for Reserved { range, .. } in self.reserved.iter().filter(|reserved| reserved.level == TOP) {
             // It covers the files being merged.
             ranges.retain(|taken| !taken.overlaps(range));
             ranges.push(range.clone());
         }
         ranges.sort_unstable_by(|a, b| a.min.cmp(&b.min));
         ranges
+    }
+
+    /// Whether the output of a running merge will be in the way.
+    pub(crate) fn is_reserved(&self, level: i32, range: &KeyRange) -> bool {
+        self.reserved.iter().any(|reserved| reserved.level == level && reserved.range.overlaps(range))
     }
 
     /// The files at `levels` below the top, and what they would be merged with to end up at the top: nothing if that
@@ -160,7 +189,7 @@ impl Bucket {
             });
         }
         let range = range?;
-        if self.reserved.as_ref().is_some_and(|reserved| reserved.level == TOP && reserved.range.overlaps(&range)) {
+        if self.is_reserved(TOP, &range) {
             return None;
         }
         let top = || self.files.iter().enumerate().filter(|(_, file)| file.meta.level == TOP);
@@ -172,8 +201,9 @@ impl Bucket {
         (worth && overlapped.iter().all(|index| !self.files[*index].merging)).then_some(overlapped)
     }
 
-    /// Adds the rows of a flush: new files, and deletion vectors for the rows they replace.
-    pub(crate) async fn flush(&mut self, layout: &Layout, input: FlushInput) -> Result<()> {
+    /// Adds the rows of a flush: new files, and deletion vectors for the rows they replace. Large files are written by
+    /// several threads.
+    pub(crate) async fn flush(&mut self, layout: &Layout, input: FlushInput, threads: usize) -> Result<()> {
         let FlushInput { pending, keys, kinds, arrivals, loadings, rows } = input;
         let sorted = keys.sort(rows);
         let groups = Groups::new(&keys, &sorted)?;
@@ -191,12 +221,33 @@ impl Bucket {
 
         let spread = levels::spread(&keys, &rows, &self.top_ranges(), |row| arrivals[row as usize]);
         drop(rows);
-        for segment in &spread.top {
-            let input = Input::pending(&pending, segment, keys.gather(segment.iter().copied())?);
-            let mut out = RunWriter::new(layout, self.number, TOP, sequence, FileSource::Append);
-            merge(layout, vec![input], &mut out).await?;
-            self.files.extend(out.finish().await?);
-        }
+        let parts: Vec<&[u32]> =
+            spread.top.iter().flat_map(|segment| segment.chunks(part_rows(segment.len(), threads))).collect();
+        let number = self.number;
+        let write = |rows| write_top(layout, number, &pending, &keys, rows, sequence);
+        let written = match parts.as_slice() {
+            [] => Vec::new(),
+            [part] => vec![write(part).await?],
+            parts => {
+                let runtime = Handle::current();
+                let mut written = Vec::with_capacity(parts.len());
+                for parts in parts.chunks(threads.max(1)) {
+                    let together = std::thread::scope(|scope| {
+                        let mut started = Vec::with_capacity(parts.len());
+                        for part in parts {
+                            let (part, runtime, write): (&[u32], _, _) = (part, &runtime, &write);
+                            started.push(scope.spawn(move || runtime.block_on(write(part))));
+                        }
+                        started.into_iter().map(|thread| thread.join()).collect::<Vec<_>>()
+                    });
+                    for files in together {
+                        written.push(files.unwrap_or_else(|_| Err(Error::invalid("writing a data file broke off")))?);
+                    }
+                }
+                written
+            }
+        };
+        self.files.extend(written.into_iter().flatten());
         if spread.low.is_empty() {
             return Ok(());
         }
@@ -222,17 +273,17 @@ impl Bucket {
         let range = KeyRange::of(&keys);
         let idle = self.idle_runs();
         let free = (1..TOP).filter(|level| !self.taken_levels().contains(level)).count();
-        let mut joined: Vec<i32> = Vec::new();
-        if layout.options.compaction || free == 0 {
-            let due = levels::due(&idle, new_rows, free);
-            let total = due.iter().map(|index| idle[*index].live).sum::<u64>() + new_rows;
-            if total <= limit || free == 0 {
-                joined = due.iter().map(|index| idle[*index].level).collect();
-            }
+        let mut due = if layout.options.compaction { levels::due(&idle, new_rows) } else { Vec::new() };
+        if due.iter().map(|index| idle[*index].live).sum::<u64>() + new_rows > limit {
+            due.clear();
         }
+        if due.is_empty() {
+            due = levels::scarce(&idle, free);
+        }
+        let joined: Vec<i32> = due.iter().map(|index| idle[*index].level).collect();
         let mut level = None;
         let mut chosen: Vec<bool> = self.files.iter().map(|file| joined.contains(&file.meta.level)).collect();
-        let first_run = self.files.is_empty() && self.reserved.is_none();
+        let first_run = self.files.is_empty() && self.reserved.is_empty();
         if may_join_top
             && (!joined.is_empty() || first_run)
             && let Some(top) = self.overlapped_top(&joined, new_rows, range)
@@ -248,7 +299,7 @@ impl Bucket {
             None => {
                 let kept =
                     self.files.iter().zip(&chosen).filter(|(_, chosen)| !**chosen).map(|(file, _)| file.meta.level);
-                let taken: Vec<i32> = kept.chain(self.reserved.as_ref().map(|reserved| reserved.level)).collect();
+                let taken: Vec<i32> = kept.chain(self.reserved.iter().map(|reserved| reserved.level)).collect();
                 levels::free_level(&taken).ok_or_else(|| Error::invalid("a bucket has run out of levels"))?
             }
         };
@@ -274,14 +325,19 @@ impl Bucket {
         self.changed |= !self.files.is_empty();
         self.vectors_changed |= self.files.iter().any(|file| !file.deleted.is_empty());
         self.files.clear();
-        self.reserved = None;
+        self.reserved.clear();
         self.tombstones.clear();
     }
 
     /// Puts the output of a merge in the place of its inputs. `began` has the name of each input and the rows that were
     /// dead when the merge began; rows that died since are dead in the output too.
-    pub(crate) fn install(&mut self, began: &[(String, Arc<RoaringBitmap>)], mut output: Vec<DataFile>) -> Result<()> {
-        self.reserved = None;
+    pub(crate) fn install(
+        &mut self,
+        reserved: &Reserved,
+        began: &[(String, Arc<RoaringBitmap>)],
+        mut output: Vec<DataFile>,
+    ) -> Result<()> {
+        self.reserved.retain(|other| other != reserved);
         self.changed = true;
         for (name, before) in began {
             let input = self.files.iter().find(|file| file.meta.file_name == *name);
@@ -311,9 +367,11 @@ impl Bucket {
     }
 
     /// Gives up a merge: its inputs stay.
-    pub(crate) fn abandon(&mut self) {
-        self.reserved = None;
-        self.files.iter_mut().for_each(|file| file.merging = false);
+    pub(crate) fn abandon(&mut self, reserved: &Reserved, began: &[(String, Arc<RoaringBitmap>)]) {
+        self.reserved.retain(|other| other != reserved);
+        for file in &mut self.files {
+            file.merging &= !began.iter().any(|(name, _)| *name == file.meta.file_name);
+        }
         self.drop_dead_files();
     }
 

@@ -23,6 +23,8 @@ use crate::paimon::FileSource;
 
 /// Merges that run at one time in the whole process.
 static PERMITS: Semaphore = Semaphore::const_new(2);
+/// Merges that run at one time in one table.
+pub(crate) const JOBS: usize = 2;
 /// Fewer dead rows than this are not worth a rewrite.
 const MIN_DEAD_ROWS: u64 = 1024;
 /// A run below the top of fewer rows is soon merged anyway.
@@ -49,16 +51,19 @@ pub(crate) fn plan(bucket: &Bucket, layout: &Layout, loading: bool) -> Option<Pl
 
     let mut idle = bucket.idle_runs();
     idle.sort_by_key(|run| run.live);
-    let free = (levels::LEVELS as usize).saturating_sub(idle.len() + 2);
     for index in 0..idle.len() {
         let run = idle[index];
         let others: Vec<_> = idle.iter().copied().filter(|other| other.level != run.level).collect();
-        let due = levels::due(&others, run.live, free);
+        let due = levels::due(&others, run.live);
         if due.is_empty() {
             continue;
         }
         let merged: Vec<i32> = due.iter().map(|index| others[*index].level).chain([run.level]).collect();
         return to_plan(bucket, &merged, top_of(&merged));
+    }
+    // One merge of each kind at a time: a long one at the top must not keep small runs waiting.
+    if bucket.reserved.iter().any(|reserved| reserved.level == TOP) {
+        return None;
     }
 
     let at_top = |file: &DataFile| file.meta.level == TOP && !file.merging;
@@ -87,7 +92,8 @@ fn to_plan(bucket: &Bucket, merged: &[i32], top: Option<Vec<usize>>) -> Option<P
         inputs.extend(top);
         return Some(Plan { inputs, level: TOP });
     }
-    let taken: Vec<i32> = bucket.files.iter().map(|file| file.meta.level).collect();
+    let reserved = bucket.reserved.iter().map(|reserved| reserved.level);
+    let taken: Vec<i32> = bucket.files.iter().map(|file| file.meta.level).chain(reserved).collect();
     Some(Plan { inputs, level: levels::free_level(&taken)? })
 }
 
@@ -111,25 +117,31 @@ fn small_neighbours(bucket: &Bucket, small: u64) -> Option<Plan> {
 /// A merge that is running.
 #[derive(Debug)]
 pub(crate) struct Job {
-    pub(crate) bucket: usize,
+    bucket: usize,
+    reserved: Reserved,
     /// The name of each input, and its dead rows when the merge began.
-    pub(crate) began: Vec<(String, Arc<RoaringBitmap>)>,
+    began: Vec<(String, Arc<RoaringBitmap>)>,
     stop: Arc<AtomicBool>,
     handle: JoinHandle<Result<Vec<DataFile>>>,
 }
 
 impl Job {
-    /// Begins a merge in `bucket`, which is the writer's bucket number `index`.
+    /// Begins a merge in `bucket`, which is the writer's bucket number `index`. None if its output would be in the way
+    /// of another's.
     pub(crate) fn start(index: usize, bucket: &mut Bucket, plan: &Plan, layout: Arc<Layout>) -> Option<Self> {
         let mut range: Option<KeyRange> = None;
         let mut files = Vec::with_capacity(plan.inputs.len());
         for input in &plan.inputs {
-            let file = &mut bucket.files[*input];
-            file.merging = true;
+            let file = &bucket.files[*input];
             range = Some(range.map_or_else(|| file.range.clone(), |range| range.hull(&file.range)));
             files.push(file.clone());
         }
-        bucket.reserved = Some(Reserved { level: plan.level, range: range? });
+        let reserved = Reserved { level: plan.level, range: range? };
+        if bucket.is_reserved(reserved.level, &reserved.range) {
+            return None;
+        }
+        plan.inputs.iter().for_each(|input| bucket.files[*input].merging = true);
+        bucket.reserved.push(reserved.clone());
         let began = files.iter().map(|file| (file.meta.file_name.clone(), Arc::clone(&file.deleted))).collect();
         let stop = Arc::new(AtomicBool::new(false));
         let (stopped, number, level) = (Arc::clone(&stop), bucket.number, plan.level);
@@ -141,7 +153,13 @@ impl Job {
                 .await
                 .map_err(|error| Error::Invalid(format!("a merge broke off: {error}")))?
         });
-        Some(Self { bucket: index, began, stop, handle })
+        Some(Self { bucket: index, reserved, began, stop, handle })
+    }
+
+    /// What the bucket needs to know to take over the output: the bucket's index, where the output goes, and the name
+    /// of each input with its dead rows when the merge began.
+    pub(crate) fn parts(&self) -> (usize, Reserved, Vec<(String, Arc<RoaringBitmap>)>) {
+        (self.bucket, self.reserved.clone(), self.began.clone())
     }
 
     pub(crate) fn is_finished(&self) -> bool {

@@ -64,6 +64,7 @@ pub(crate) async fn flush(layout: &Arc<Layout>, buffer: Buffer, buckets: Vec<Buc
     let shared = Arc::clone(layout);
     let inputs = blocking(move || split(&shared, buffer)).await?;
     let runtime = Handle::current();
+    let threads = parallelism().div_ceil(buckets.len().max(1));
     let work = buckets.into_iter().zip(inputs).map(|(mut bucket, input)| {
         let (layout, runtime) = (Arc::clone(layout), runtime.clone());
         async move {
@@ -71,7 +72,7 @@ pub(crate) async fn flush(layout: &Arc<Layout>, buffer: Buffer, buckets: Vec<Buc
                 return Ok(bucket);
             }
             blocking(move || {
-                runtime.block_on(bucket.flush(&layout, input))?;
+                runtime.block_on(bucket.flush(&layout, input, threads))?;
                 Ok(bucket)
             })
             .await

@@ -22,8 +22,8 @@ const SMALLEST_CLASS: u64 = 1024;
 const TOP_REWRITE: u64 = 6;
 /// Runs of this many rows go to the top if that is cheap; smaller ones only if the top is small too.
 const TOP_MIN_ROWS: u64 = 256 * 1024;
-/// With fewer free levels than this, runs are merged whatever their size.
-const FREE_LEVELS: usize = 6;
+/// With fewer free levels than this, the smallest runs are merged whatever their size.
+const FREE_LEVELS: usize = 4;
 /// Pages of different key ranges are told apart by a gap this many times wider than the keys around it are spaced.
 const WIDE_GAP: f64 = 16.0;
 /// A part of a page's rows below this size is not worth a file of its own at the top.
@@ -41,8 +41,8 @@ fn class(rows: u64) -> u32 {
     (rows / SMALLEST_CLASS).max(1).ilog2() / FAN_IN.ilog2() + u32::from(rows >= SMALLEST_CLASS)
 }
 
-/// The indices of the `runs` that a new run of `rows` rows is merged with; `free` levels are left before it comes.
-pub(crate) fn due(runs: &[Run], rows: u64, free: usize) -> Vec<usize> {
+/// The indices of the `runs` that a new run of `rows` rows is due to be merged with.
+pub(crate) fn due(runs: &[Run], rows: u64) -> Vec<usize> {
     let mut chosen = vec![false; runs.len()];
     let mut total = rows;
     loop {
@@ -58,12 +58,19 @@ pub(crate) fn due(runs: &[Run], rows: u64, free: usize) -> Vec<usize> {
             total += runs[index].live;
         }
     }
-    if free < FREE_LEVELS && chosen.iter().filter(|chosen| **chosen).count() < FREE_LEVELS {
-        let mut by_size: Vec<usize> = (0..runs.len()).collect();
-        by_size.sort_by_key(|index| runs[*index].live);
-        by_size.into_iter().take(2 * FREE_LEVELS).for_each(|index| chosen[index] = true);
-    }
     (0..runs.len()).filter(|index| chosen[*index]).collect()
+}
+
+/// The indices of the `runs` that a new run is merged with because levels are scarce: the smallest. `free` levels are
+/// left before it comes.
+pub(crate) fn scarce(runs: &[Run], free: usize) -> Vec<usize> {
+    if free >= FREE_LEVELS {
+        return Vec::new();
+    }
+    let mut by_size: Vec<usize> = (0..runs.len()).collect();
+    by_size.sort_by_key(|index| runs[*index].live);
+    by_size.truncate(FAN_IN);
+    by_size
 }
 
 /// Whether rows that overlap `overlapped` live rows of a top with `top` live rows in all are worth merging into it.
@@ -179,12 +186,12 @@ mod tests {
 
     #[test]
     fn four_runs_of_a_class_make_one_of_the_next() {
-        assert_eq!(due(&runs(&[10, 900]), 500, 30), Vec::<usize>::new());
-        assert_eq!(due(&runs(&[10, 900, 70_000, 3]), 500, 30), vec![0, 1, 3]);
+        assert_eq!(due(&runs(&[10, 900]), 500), Vec::<usize>::new());
+        assert_eq!(due(&runs(&[10, 900, 70_000, 3]), 500), vec![0, 1, 3]);
         // The sum falls into the next class, which is full by it.
-        assert_eq!(due(&runs(&[1000, 1000, 1000, 2000, 2000, 2000, 900_000]), 1000, 30), vec![0, 1, 2, 3, 4, 5]);
+        assert_eq!(due(&runs(&[1000, 1000, 1000, 2000, 2000, 2000, 900_000]), 1000), vec![0, 1, 2, 3, 4, 5]);
         // A large run takes no small ones along unless its own class is full.
-        assert_eq!(due(&runs(&[10, 10, 10]), 1_000_000, 30), Vec::<usize>::new());
+        assert_eq!(due(&runs(&[10, 10, 10]), 1_000_000), Vec::<usize>::new());
     }
 
     #[test]
@@ -193,8 +200,8 @@ mod tests {
         let mut most = 0;
         for _ in 0..flushes {
             let taken: Vec<i32> = levels.iter().map(|run| run.level).collect();
-            let free = (TOP - 1) as usize - taken.len();
-            let chosen = due(&levels, rows, free);
+            assert!(taken.len() < (TOP - 1) as usize - FREE_LEVELS);
+            let chosen = due(&levels, rows);
             let total = rows + chosen.iter().map(|index| levels[*index].live).sum::<u64>();
             let mut index = 0;
             levels.retain(|_| (!chosen.contains(&index), index += 1).0);
@@ -209,9 +216,11 @@ mod tests {
 
     #[test]
     fn scarce_levels_are_freed() {
-        let runs = runs(&(0..34).map(|n| 4_u64.pow(n / 3) * 2000).collect::<Vec<_>>());
-        let chosen = due(&runs, 10, 4);
-        assert!(chosen.len() >= 8 && chosen.contains(&0) && !chosen.contains(&33), "{chosen:?}");
+        let runs = runs(&(0..34).map(|n| 4_u64.pow(n / 3) * 2000).rev().collect::<Vec<_>>());
+        assert_eq!(scarce(&runs, 4), Vec::<usize>::new());
+        let mut chosen = scarce(&runs, 3);
+        chosen.sort_unstable();
+        assert_eq!(chosen, [28, 31, 32, 33]);
         assert_eq!(free_level(&(1..TOP).collect::<Vec<_>>()), None);
         assert_eq!(free_level(&[1, 3]), Some(2));
     }

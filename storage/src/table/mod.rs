@@ -79,7 +79,7 @@ pub struct TableOptions {
 
 impl Default for TableOptions {
     fn default() -> Self {
-        Self { buckets: 1, rows_per_file: 2_000_000, inline_merge_rows: 300_000, dead_share: 0.2, compaction: true }
+        Self { buckets: 1, rows_per_file: 1_000_000, inline_merge_rows: 100_000, dead_share: 0.2, compaction: true }
     }
 }
 

@@ -1,11 +1,13 @@
 //! Sorted rows become data files.
 
 use std::cmp::Ordering;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{self, AtomicBool};
 
 use arrow::array::{Array, ArrayRef, Int8Array, Int64Array, RecordBatch, UInt32Array, make_comparator};
 use arrow::compute::{SortOptions, concat, take};
+use arrow::row::{RowConverter, SortField};
 use object_store::path::Path;
 use roaring::RoaringBitmap;
 
@@ -57,6 +59,8 @@ pub(crate) struct RunWriter<'a> {
     sequence: i64,
     source: FileSource,
     stop: Option<Arc<AtomicBool>>,
+    /// Columns that hardly repeat a value; known once the first rows have been seen.
+    distinct: Option<Vec<usize>>,
     open: Option<OpenFile>,
     done: Vec<DataFile>,
 }
@@ -72,7 +76,7 @@ impl<'a> RunWriter<'a> {
     /// Every row gets the same sequence number: a run has one row per key, and rows of different runs are told apart
     /// by their runs' numbers.
     pub(crate) fn new(layout: &'a Layout, bucket: u32, level: i32, sequence: i64, source: FileSource) -> Self {
-        Self { layout, bucket, level, sequence, source, stop: None, open: None, done: Vec::new() }
+        Self { layout, bucket, level, sequence, source, stop: None, distinct: None, open: None, done: Vec::new() }
     }
 
     /// Fails at the next write once `stop` is set.
@@ -94,7 +98,13 @@ impl<'a> RunWriter<'a> {
                 None => {
                     let name = layout.names.data_file();
                     let age = if self.level == TOP { Age::Old } else { Age::Young };
-                    let writer = DataFileWriter::new(name.as_str(), Vec::new(), &layout.schema, age)?;
+                    let distinct = match &self.distinct {
+                        Some(distinct) => distinct,
+                        None => self.distinct.insert(distinct_columns(layout, batch)?),
+                    };
+                    let distinct: Vec<&str> =
+                        distinct.iter().map(|column| layout.schema.fields[*column].name.as_str()).collect();
+                    let writer = DataFileWriter::new(name.as_str(), Vec::new(), &layout.schema, age, &distinct)?;
                     let keys = layout.codec.empty();
                     self.open.insert(OpenFile { name, writer, keys, bounds: KeyBounds::default() })
                 }
@@ -166,6 +176,34 @@ impl<'a> RunWriter<'a> {
         self.end_file().await?;
         Ok(self.done)
     }
+}
+
+/// Rows looked at to see whether a column repeats its values.
+const SAMPLE_ROWS: usize = 1024;
+
+/// The columns, other than the key's, of which most values in `batch` are different ones.
+fn distinct_columns(layout: &Layout, batch: &RecordBatch) -> Result<Vec<usize>> {
+    let rows = batch.num_rows();
+    if rows < SAMPLE_ROWS / 4 {
+        return Ok(Vec::new());
+    }
+    let step = rows.div_ceil(SAMPLE_ROWS);
+    let sample = UInt32Array::from_iter_values((0..rows as u32).step_by(step));
+    let mut distinct = Vec::new();
+    for (index, column) in batch.columns().iter().enumerate() {
+        if layout.key_columns.contains(&index) || column.null_count() * 2 > rows {
+            continue;
+        }
+        let unsorted = |error| Error::invalid(format!("a column cannot be sampled: {error}"));
+        let values = take(column, &sample, None).map_err(unsorted)?;
+        let converter = RowConverter::new(vec![SortField::new(values.data_type().clone())]).map_err(unsorted)?;
+        let values = converter.convert_columns(&[values]).map_err(unsorted)?;
+        let different: HashSet<_> = values.iter().collect();
+        if different.len() * 2 > sample.len() {
+            distinct.push(index);
+        }
+    }
+    Ok(distinct)
 }
 
 /// Rows as they stand in the file: the key columns once more, the sequence number and the kind before the columns.

@@ -531,3 +531,17 @@ async fn many_commits_keep_the_manifest_lists_short() {
     let reopened = TableWriter::open(ctx, path, &last, true, TableOptions::default()).await.unwrap();
     assert_eq!(reopened.row_count(), 101);
 }
+
+#[test]
+fn every_step_can_run_on_another_thread() {
+    fn is_send<T: Send>(_: T) {}
+    fn check(ctx: &WriterContext, writer: &mut TableWriter, schema: TableSchema) {
+        is_send(TableWriter::create(ctx.clone(), Path::from("t"), schema.clone(), TableOptions::default()));
+        is_send(TableWriter::open(ctx.clone(), Path::from("t"), "", true, TableOptions::default()));
+        is_send(TableVersion::load(&ctx.store, &Path::from("t"), ""));
+        is_send(writer.prepare(1, BTreeMap::new()));
+        is_send(writer.evolve(schema));
+        is_send(writer.compact());
+    }
+    let _ = check;
+}

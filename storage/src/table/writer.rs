@@ -41,7 +41,7 @@ pub struct TableWriter {
     /// The number of the loading that is going on, and of the last one.
     loading: Option<u32>,
     last_loading: u32,
-    job: Option<Job>,
+    jobs: Vec<Job>,
     /// Snapshots to be prepared before the next merge may begin.
     pause: u32,
     /// Whether something was changed since the last prepared snapshot, other than in a bucket.
@@ -128,7 +128,7 @@ impl TableWriter {
             history,
             loading: None,
             last_loading: 0,
-            job: None,
+            jobs: Vec::new(),
             pause: 0,
             changed,
             uncommitted: false,
@@ -213,7 +213,7 @@ impl TableWriter {
             || self.uncommitted
             || !self.buffer.is_empty()
             || self.buckets.iter().any(|bucket| bucket.changed)
-            || self.job.as_ref().is_some_and(Job::is_finished)
+            || self.jobs.iter().any(Job::is_finished)
     }
 
     fn check(&self) -> Result<()> {
@@ -266,7 +266,7 @@ impl TableWriter {
     /// Removes every row, including those not flushed yet. Deleted keys remembered for loading are forgotten.
     pub async fn truncate(&mut self) -> Result<()> {
         self.check()?;
-        self.job = None;
+        self.jobs.clear();
         self.buffer = self.new_buffer();
         self.buckets.iter_mut().for_each(Bucket::clear);
         Ok(())
@@ -278,7 +278,7 @@ impl TableWriter {
         self.flush().await?;
         self.failed = true;
         self.install_finished().await?;
-        self.start_merge();
+        self.start_merges();
         let prepared = self.history.prepare(&self.layout, &mut self.buckets, commit_identifier, properties).await?;
         self.buckets.iter_mut().for_each(|bucket| bucket.changed = false);
         self.changed = false;
@@ -302,19 +302,19 @@ impl TableWriter {
         self.failed = true;
         self.pause = 0;
         loop {
-            self.start_merge();
-            let Some(job) = self.job.take() else { break };
-            let (bucket, began) = (job.bucket, job.began.clone());
+            self.start_merges();
+            let Some(job) = self.jobs.pop() else { break };
+            let (bucket, reserved, began) = job.parts();
             let output = job.output().await?;
-            self.buckets[bucket].install(&began, output)?;
+            self.buckets[bucket].install(&reserved, &began, output)?;
         }
         self.failed = false;
         Ok(())
     }
 
-    /// Begins the next merge if none is running.
-    fn start_merge(&mut self) {
-        if self.job.is_some() || !self.layout.options.compaction {
+    /// Begins the merges that are due.
+    fn start_merges(&mut self) {
+        if !self.layout.options.compaction {
             return;
         }
         if self.pause > 0 {
@@ -322,33 +322,39 @@ impl TableWriter {
             return;
         }
         for (index, bucket) in self.buckets.iter_mut().enumerate() {
-            if let Some(plan) = compaction::plan(bucket, &self.layout, self.loading.is_some()) {
-                self.job = Job::start(index, bucket, &plan, Arc::clone(&self.layout));
-                return;
+            while self.jobs.len() < compaction::JOBS {
+                let plan = compaction::plan(bucket, &self.layout, self.loading.is_some());
+                let job = plan.and_then(|plan| Job::start(index, bucket, &plan, Arc::clone(&self.layout)));
+                match job {
+                    Some(job) => self.jobs.push(job),
+                    None => break,
+                }
             }
         }
     }
 
-    /// Takes over the output of a merge that has ended.
+    /// Takes over the outputs of merges that have ended.
     async fn install_finished(&mut self) -> Result<()> {
-        let Some(job) = self.job.take_if(|job| job.is_finished()) else { return Ok(()) };
-        let (bucket, began) = (job.bucket, job.began.clone());
-        match job.output().await {
-            Ok(output) => self.buckets[bucket].install(&began, output),
-            Err(error) => {
-                let table = self.layout.paths.root();
-                tracing::warn!(%table, bucket, %error, "a merge failed; its files stay as they are for now");
-                self.buckets[bucket].abandon();
-                self.pause = PAUSE_AFTER_FAILURE;
-                Ok(())
+        while let Some(index) = self.jobs.iter().position(Job::is_finished) {
+            let job = self.jobs.swap_remove(index);
+            let (bucket, reserved, began) = job.parts();
+            match job.output().await {
+                Ok(output) => self.buckets[bucket].install(&reserved, &began, output)?,
+                Err(error) => {
+                    let table = self.layout.paths.root();
+                    tracing::warn!(%table, bucket, %error, "a merge failed; its files stay as they are for now");
+                    self.buckets[bucket].abandon(&reserved, &began);
+                    self.pause = PAUSE_AFTER_FAILURE;
+                }
             }
         }
+        Ok(())
     }
 
     /// Whether the output of a merge waits to be taken over.
     #[cfg(test)]
     pub(super) fn merge_is_finished(&self) -> bool {
-        self.job.as_ref().is_some_and(Job::is_finished)
+        self.jobs.iter().any(Job::is_finished)
     }
 
     /// The buckets, for checks of their invariants.

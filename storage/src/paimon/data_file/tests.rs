@@ -65,7 +65,7 @@ fn a_sink_that_is_full_is_told_as_such() {
     }
     let schema = schema();
     let write = || {
-        let mut writer = DataFileWriter::new("t/bucket-0/f", FullSink, &schema, Age::Young)?;
+        let mut writer = DataFileWriter::new("t/bucket-0/f", FullSink, &schema, Age::Young, &[])?;
         writer.write(&batch(&schema, 10))?;
         writer.finish().map(drop)
     };
