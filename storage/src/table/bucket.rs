@@ -53,6 +53,8 @@ pub(crate) struct FlushInput {
     pub(crate) rows: Vec<u32>,
 }
 
+/// A merge of at most this many bytes of files is done within the flush that makes it due.
+const INLINE_BYTES: i64 = 16 << 20;
 /// A page's rows are not cut into smaller parts than this for the sake of using more threads.
 const PART_ROWS: usize = 256 * 1024;
 
@@ -274,7 +276,10 @@ impl Bucket {
         let idle = self.idle_runs();
         let free = (1..TOP).filter(|level| !self.taken_levels().contains(level)).count();
         let mut due = if layout.options.compaction { levels::due(&idle, new_rows) } else { Vec::new() };
-        if due.iter().map(|index| idle[*index].live).sum::<u64>() + new_rows > limit {
+        let due_rows = due.iter().map(|index| idle[*index].live).sum::<u64>() + new_rows;
+        let of_due = |file: &&DataFile| due.iter().any(|index| idle[*index].level == file.meta.level);
+        let bytes: i64 = self.files.iter().filter(of_due).map(|file| file.meta.file_size).sum();
+        if due_rows > limit || bytes > INLINE_BYTES {
             due.clear();
         }
         if due.is_empty() {
@@ -289,7 +294,8 @@ impl Bucket {
             && let Some(top) = self.overlapped_top(&joined, new_rows, range)
         {
             let overlapped: u64 = top.iter().map(|index| self.files[*index].live()).sum();
-            if first_run || overlapped + new_rows <= limit {
+            let bytes: i64 = top.iter().map(|index| self.files[*index].meta.file_size).sum();
+            if first_run || (overlapped + new_rows <= limit && bytes <= INLINE_BYTES) {
                 top.into_iter().for_each(|index| chosen[index] = true);
                 level = Some(TOP);
             }

@@ -17,7 +17,7 @@ use super::keys::KeyRange;
 use super::layout::Layout;
 use super::levels::{self, TOP};
 use super::merge::{Input, merge};
-use super::run::{DataFile, RunWriter};
+use super::run::{DataFile, FILE_BYTES, RunWriter};
 use crate::error::{Error, Result};
 use crate::paimon::FileSource;
 
@@ -101,7 +101,11 @@ fn to_plan(bucket: &Bucket, merged: &[i32], top: Option<Vec<usize>>) -> Option<P
 fn small_neighbours(bucket: &Bucket, small: u64) -> Option<Plan> {
     let mut top: Vec<usize> = (0..bucket.files.len()).filter(|index| bucket.files[*index].meta.level == TOP).collect();
     top.sort_by(|a, b| bucket.files[*a].range.min.cmp(&bucket.files[*b].range.min));
-    let is_small = |index: &usize| !bucket.files[*index].merging && bucket.files[*index].live() < small;
+    // Files that ended because of their size would only be written again as they are.
+    let is_small = |index: &usize| {
+        let file = &bucket.files[*index];
+        !file.merging && file.live() < small && file.meta.file_size < FILE_BYTES as i64 / 2
+    };
     for side_by_side in top.chunk_by(|a, b| is_small(a) && is_small(b)) {
         for window in side_by_side.windows(NEIGHBOURS) {
             let rows = window.iter().map(|index| bucket.files[*index].live());

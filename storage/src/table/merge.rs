@@ -8,7 +8,7 @@ use std::collections::BinaryHeap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, RecordBatch};
+use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::compute::interleave;
 use futures::StreamExt;
 use futures::stream::BoxStream;
@@ -22,6 +22,8 @@ use crate::error::{Error, Result};
 
 /// Rows handed to the writer at a time.
 const CHUNK_ROWS: usize = 16 * 1024;
+/// Bytes of decoded rows held before they are handed to the writer, about.
+const CHUNK_BYTES: usize = 64 << 20;
 /// Rows of a flush gathered at a time.
 const GATHER_ROWS: usize = 32 * 1024;
 
@@ -157,7 +159,7 @@ pub(crate) async fn merge(layout: &Layout, mut inputs: Vec<Input<'_>>, out: &mut
             heap.push(Reverse((all_keys[index].at(input.position), index)));
         }
     }
-    let mut chunk = Chunk { batches: Vec::new(), places: Vec::new(), keys: layout.codec.empty() };
+    let mut chunk = Chunk { batches: Vec::new(), places: Vec::new(), keys: layout.codec.empty(), bytes: 0 };
     while let Some(Reverse((_, index))) = heap.pop() {
         let limit = heap.peek().map(|Reverse((key, _))| *key);
         let input = &mut inputs[index];
@@ -175,6 +177,7 @@ pub(crate) async fn merge(layout: &Layout, mut inputs: Vec<Input<'_>>, out: &mut
                         let from = before.as_ref().map_or(0, |(_, covered)| covered.end);
                         let batch = input.next_batch(layout, from).await?;
                         input.batch = Some((chunk.batches.len(), from..from + batch.num_rows()));
+                        chunk.bytes += size(&batch);
                         chunk.batches.push(batch);
                     }
                 }
@@ -185,7 +188,7 @@ pub(crate) async fn merge(layout: &Layout, mut inputs: Vec<Input<'_>>, out: &mut
                 chunk.keys.push(all_keys[index].at(position))?;
             }
             at = until;
-            if chunk.places.len() >= CHUNK_ROWS {
+            if chunk.places.len() >= CHUNK_ROWS || chunk.bytes >= CHUNK_BYTES {
                 chunk.write(out).await?;
                 chunk.forget(&mut inputs);
                 break;
@@ -212,6 +215,13 @@ struct Chunk {
     batches: Vec<RecordBatch>,
     places: Vec<(usize, usize)>,
     keys: Keys,
+    /// Size of the batches.
+    bytes: usize,
+}
+
+/// Memory of the rows of a batch, which may be a part of a larger one.
+fn size(batch: &RecordBatch) -> usize {
+    batch.columns().iter().map(|column| column.to_data().get_slice_memory_size().unwrap_or(0)).sum()
 }
 
 impl Chunk {
@@ -242,6 +252,7 @@ impl Chunk {
                 *batch = kept.len() - 1;
             }
         }
+        self.bytes = kept.iter().map(size).sum();
         self.batches = kept;
     }
 }

@@ -24,8 +24,10 @@ use crate::error::{Error, Result};
 use crate::paimon::{DataFileMeta, TableSchema};
 use crate::store::StoreRef;
 
-/// Rows decoded at a time.
-pub(crate) const BATCH_ROWS: usize = 8192;
+/// Rows decoded at a time, unless they are large.
+const BATCH_ROWS: usize = 8192;
+/// Bytes decoded at a time, about.
+const BATCH_BYTES: i64 = 4 << 20;
 
 /// How the columns of one file become those of the newest schema. A column is known by its field id; its name may have
 /// changed.
@@ -168,10 +170,13 @@ async fn columns(
     if rows != meta.row_count {
         return Err(Error::corrupt(&object, format!("it has {rows} rows and the manifest says {}", meta.row_count)));
     }
+    let bytes: i64 = builder.metadata().row_groups().iter().map(|group| group.total_byte_size()).sum();
+    let of_bytes = BATCH_BYTES.saturating_mul(rows) / bytes.max(1);
+    let batch_rows = usize::try_from(of_bytes).unwrap_or(BATCH_ROWS).clamp(1, BATCH_ROWS);
     let mask = ProjectionMask::columns(builder.parquet_schema(), names.iter().map(String::as_str));
     let stream = builder
         .with_projection(mask)
-        .with_batch_size(BATCH_ROWS)
+        .with_batch_size(batch_rows)
         .build()
         .map_err(|error| read_error(&object, error))?;
     Ok(stream.map_err(move |error| read_error(&object, error)).boxed())

@@ -20,7 +20,7 @@ use crate::paimon::data_file::{Age, DataFileWriter};
 use crate::paimon::{DataFileMeta, FileSource, SimpleStats};
 
 /// Encoded bytes after which a data file ends, whatever its rows.
-const FILE_BYTES: usize = 128 << 20;
+pub(crate) const FILE_BYTES: usize = 128 << 20;
 
 /// A data file with what the writer knows of it.
 #[derive(Debug, Clone)]

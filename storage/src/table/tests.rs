@@ -21,6 +21,7 @@ use crate::clock::ManualClock;
 use crate::paimon::{
     ColumnPosition, DataType, Field, NewField, SchemaChange, Snapshot, TablePaths, TableSchema, binary_row, bucket,
 };
+use crate::store::faulty::{Fault, Faulty, Operation};
 use crate::store::{StoreRef, read};
 
 /// A row as text, by field id; a field that is missing is NULL.
@@ -530,6 +531,96 @@ async fn many_commits_keep_the_manifest_lists_short() {
     assert!(loaded.files.len() < 12, "{} files", loaded.files.len());
     let reopened = TableWriter::open(ctx, path, &last, true, TableOptions::default()).await.unwrap();
     assert_eq!(reopened.row_count(), 101);
+}
+
+/// Applies rows whose keys are `keys`, in batches of at most 5,000.
+fn upsert(writer: &mut TableWriter, keys: impl IntoIterator<Item = i64>, version: u64, kind: RowKind) {
+    let schema = Arc::clone(writer.schema());
+    let keys: Vec<i64> = keys.into_iter().collect();
+    for keys in keys.chunks(5000) {
+        let rows: Vec<_> = keys.iter().map(|key| (*key, version)).collect();
+        writer.apply(batch(&schema, &rows), vec![kind; rows.len()]).unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dead_rows_are_cleared_away_beside_the_writer() {
+    let (ctx, path) = (context(), Path::from("t"));
+    let options = TableOptions { rows_per_file: 5000, inline_merge_rows: 1000, ..TableOptions::default() };
+    let schema = schema(&[DataType::BigInt]);
+    let mut writer = TableWriter::create(ctx.clone(), path.clone(), schema, options.clone()).await.unwrap();
+    writer.begin_loading();
+    upsert(&mut writer, 0..40_000, 0, RowKind::InsertAbsent);
+    writer.prepare(1, BTreeMap::new()).await.unwrap();
+    writer.committed(true);
+    writer.end_loading();
+    let mut random = StdRng::seed_from_u64(5);
+    let mut newest: BTreeMap<i64, u64> = (0..40_000).map(|key| (key, 0)).collect();
+    let mut last = String::new();
+    for commit in 2..60_u64 {
+        // Most changes meet one part of the table; some rows go.
+        let keys: Vec<i64> = (0..700)
+            .map(
+                |_| if random.random_bool(0.7) { random.random_range(0..9000) } else { random.random_range(0..40_000) },
+            )
+            .collect();
+        let (gone, changed) = keys.split_at(40);
+        upsert(&mut writer, changed.iter().copied(), commit, RowKind::Upsert);
+        upsert(&mut writer, gone.iter().copied(), commit, RowKind::Delete);
+        newest.extend(changed.iter().map(|key| (*key, commit)));
+        gone.iter().for_each(|key| drop(newest.remove(key)));
+        last = writer.prepare(commit, BTreeMap::new()).await.unwrap().snapshot.json;
+        writer.committed(true);
+        writer.buckets()[0].check();
+        assert_eq!(writer.row_count(), newest.len() as u64);
+        // Merges end at any time, also while rows are applied.
+        tokio::time::sleep(std::time::Duration::from_millis(commit % 7)).await;
+    }
+    writer.compact().await.unwrap();
+    writer.buckets()[0].check();
+    for file in &writer.buckets()[0].files {
+        assert!(file.deleted.len() < 1024 || file.live() * 4 >= file.rows() * 3, "{} of {}", file.live(), file.rows());
+    }
+    for _ in 0..2 {
+        let prepared = writer.prepare(60, BTreeMap::new()).await.unwrap();
+        let expected: BTreeMap<Vec<String>, Row> = newest
+            .iter()
+            .flat_map(|(key, version)| rows_of(writer.schema(), &batch(writer.schema(), &[(*key, *version)])))
+            .collect();
+        assert!(read_all(&ctx.store, &prepared.version).await == expected);
+        // What was merged and not committed is forgotten by a writer that goes back.
+        writer = TableWriter::open(ctx.clone(), path.clone(), &last, true, options.clone()).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn after_a_failed_write_the_table_is_opened_again_where_it_was() {
+    let store = Arc::new(Faulty::new(Arc::new(InMemory::new())));
+    let ctx = context_on(store.clone());
+    let (path, schema) = (Path::from("t"), schema(&[DataType::BigInt]));
+    let mut writer = TableWriter::create(ctx.clone(), path.clone(), schema, small_options(1)).await.unwrap();
+    upsert(&mut writer, 0..100, 1, RowKind::Upsert);
+    let prepared = writer.prepare(1, BTreeMap::new()).await.unwrap();
+    writer.committed(true);
+    // Whichever write fails, nothing of the commit counts.
+    for nth in 0.. {
+        upsert(&mut writer, 50..150, 2, RowKind::Upsert);
+        upsert(&mut writer, 0..10, 2, RowKind::Delete);
+        store.inject_after(Operation::Put, "", Fault::Refuse, nth, 1);
+        let outcome = writer.prepare(2, BTreeMap::new()).await;
+        store.heal();
+        if let Ok(prepared) = outcome {
+            assert!(nth >= 5, "only {nth} writes");
+            assert_eq!(prepared.version.row_count(), 140);
+            break;
+        }
+        assert!(writer.flush().await.unwrap_err().to_string().contains("opened again"));
+        let json = &prepared.snapshot.json;
+        writer = TableWriter::open(ctx.clone(), path.clone(), json, true, small_options(1)).await.unwrap();
+        assert_eq!(writer.row_count(), 100);
+        let version = TableVersion::load(&ctx.store, &path, json).await.unwrap();
+        assert_eq!(read_all(&ctx.store, &version).await.len(), 100);
+    }
 }
 
 #[test]
