@@ -76,7 +76,7 @@ fn column(field: &Field, part: Option<usize>, rows: &[(i64, u64)]) -> ArrayRef {
     }
     let value = |key: i64, version: u64| {
         let number = key as u64 * 31 + version * 7 + field.id as u64;
-        (number % 5 != 0).then_some(number % 100_000)
+        (!number.is_multiple_of(5)).then_some(number % 100_000)
     };
     let values = rows.iter().map(|(key, version)| value(*key, *version));
     match &field.data_type {
@@ -568,7 +568,7 @@ async fn dead_rows_are_cleared_away_beside_the_writer() {
         upsert(&mut writer, changed.iter().copied(), commit, RowKind::Upsert);
         upsert(&mut writer, gone.iter().copied(), commit, RowKind::Delete);
         newest.extend(changed.iter().map(|key| (*key, commit)));
-        gone.iter().for_each(|key| drop(newest.remove(key)));
+        newest.retain(|key, _| !gone.contains(key));
         last = writer.prepare(commit, BTreeMap::new()).await.unwrap().snapshot.json;
         writer.committed(true);
         writer.buckets()[0].check();

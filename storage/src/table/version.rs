@@ -1,6 +1,7 @@
 //! One version of a table, as readers see it.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
@@ -128,8 +129,8 @@ pub(crate) async fn read_schemas<'a>(
     for meta in files {
         let id = u64::try_from(meta.schema_id)
             .map_err(|_| Error::corrupt(paths.root().as_ref(), format!("file {} has no schema", meta.file_name)))?;
-        if !schemas.contains_key(&id) {
-            schemas.insert(id, read_schema(store, paths, id).await?);
+        if let Entry::Vacant(place) = schemas.entry(id) {
+            place.insert(read_schema(store, paths, id).await?);
         }
     }
     Ok(schemas)
