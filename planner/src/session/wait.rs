@@ -44,7 +44,7 @@ impl Session {
                 Ok(outcome) => outcome,
                 Err(_) => Err(SqlError::new(
                     sqlstate::QUERY_CANCELED,
-                    format!("source \"{}\" was not there within {timeout:?}", name.value),
+                    format!("waiting for source \"{}\" took longer than {timeout:?}", name.value),
                 )
                 .with_detail(progress(&handle.status()))
                 .with_hint("The source goes on by itself: wait again, or follow it with SHOW JOBS.")),

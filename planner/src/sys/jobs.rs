@@ -102,14 +102,16 @@ fn job_row(name: &str, entry: &SourceEntry, source: Option<&SourceState>, now_ms
     let view = source.and_then(|source| source.view.as_deref());
     let progress = snapshot_progress(status, now_ms);
     let failed_tables = status.tables.iter().filter(|table| table.state == TableProgress::Error).count();
-    let table_count = if running.is_some() { status.tables.len() } else { view.map_or(0, |view| view.tables.len()) };
+    // A job that has not recovered yet knows less than the view it will recover.
+    let table_count = status.tables.len().max(view.map_or(0, |view| view.tables.len()));
     let job_fault = matches!(status.state, JobState::Failed | JobState::Retrying | JobState::Standby)
         .then(|| status.errors.iter().rev().find(|error| error.table.is_none()))
         .flatten();
     let fault = job_fault.or_else(|| status.tables.iter().find_map(|table| table.error.as_ref()));
-    let checkpoint = match running {
-        Some(status) => (status.last_checkpoint, status.last_checkpoint_at_ms),
-        None => view.map_or((0, None), |view| (view.checkpoint, Some(view.committed_at_ms))),
+    let seen = view.map_or((0, None), |view| (view.checkpoint, Some(view.committed_at_ms)));
+    let checkpoint = match (status.last_checkpoint, status.last_checkpoint_at_ms) {
+        (number, at) if number > seen.0 || (number == seen.0 && at.is_some()) => (number, at),
+        _ => seen,
     };
     vec![
         entry.id.into(),
