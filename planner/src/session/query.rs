@@ -1,6 +1,6 @@
 //! What DataFusion plans and runs.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -71,6 +71,7 @@ fn make_compatible(statement: &mut QueryStatement) {
 fn parameter_types(plan: &LogicalPlan) -> Result<Vec<Option<DataType>>, SqlError> {
     let found = plan.get_parameter_types().map_err(SqlError::from)?;
     let counts = counting_parameters(plan)?;
+    let casts = cast_parameters(plan)?;
     let mut types = Vec::new();
     for (name, data_type) in found {
         let number =
@@ -81,7 +82,9 @@ fn parameter_types(plan: &LogicalPlan) -> Result<Vec<Option<DataType>>, SqlError
         if types.len() < number {
             types.resize(number, None);
         }
-        types[number - 1] = data_type.or_else(|| counts.contains(&name).then_some(DataType::Int64));
+        types[number - 1] = data_type
+            .or_else(|| counts.contains(&name).then_some(DataType::Int64))
+            .or_else(|| casts.get(&name).cloned());
     }
     Ok(types)
 }
@@ -104,6 +107,25 @@ fn counting_parameters(plan: &LogicalPlan) -> Result<BTreeSet<String>, SqlError>
     });
     visited.map_err(SqlError::from)?;
     Ok(names)
+}
+
+/// The parameters that stand right inside a cast: as in PostgreSQL, `$1::int4` is sent as an `int4`.
+fn cast_parameters(plan: &LogicalPlan) -> Result<BTreeMap<String, DataType>, SqlError> {
+    let mut types = BTreeMap::new();
+    let visited = plan.apply_with_subqueries(|node| {
+        node.apply_expressions(|expression| {
+            expression.apply(|part| {
+                if let Expr::Cast(cast) = part
+                    && let Expr::Placeholder(placeholder) = cast.expr.as_ref()
+                {
+                    types.entry(placeholder.id.clone()).or_insert_with(|| cast.field.data_type().clone());
+                }
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })
+    });
+    visited.map_err(SqlError::from)?;
+    Ok(types)
 }
 
 pub(super) async fn describe(
