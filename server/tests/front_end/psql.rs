@@ -74,3 +74,14 @@ fn interrupt(child: &Child) {
     let killed = Command::new("kill").args(["-INT", &pid]).status().expect("kill is installed");
     assert!(killed.success());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn listings_answer_on_an_empty_server() {
+    let server = start().await;
+    for (command, expected) in [(r"\d", "Did not find any relations."), (r"\l", "tidegate"), (r"\dn", "sys")] {
+        let (printed, errors) = run(&server, &["-c", command]).await;
+        assert!(printed.contains(expected) || errors.contains(expected), "{command}: {printed}{errors}");
+        assert!(!errors.contains("ERROR"), "{command}: {errors}");
+    }
+    server.stop().await;
+}
