@@ -12,15 +12,20 @@ mod rewrite;
 mod rows;
 mod tables;
 mod types;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
 use datafusion::common::Result;
 use datafusion::execution::SessionStateBuilder;
+use datafusion::arrow::array::{Int32Array, RecordBatch, new_null_array};
+use datafusion::arrow::datatypes::{DataType, Field, Schema};
 use datafusion::catalog::{CatalogProviderList, MemoryCatalogProviderList, TableProvider};
+use datafusion::datasource::MemTable;
 use datafusion_pg_catalog::pg_catalog::context::EmptyContextProvider;
 use datafusion_pg_catalog::pg_catalog::oid_type_planner::PgOidTypePlanner;
-use datafusion_pg_catalog::pg_catalog::{PgCatalogSchemaProvider, PgCatalogStaticTables};
+use datafusion_pg_catalog::pg_catalog::{PgCatalogSchemaProvider, PgCatalogStaticTables, PgCatalogTable};
 
 pub(crate) use information_schema::InformationSchema;
 pub(crate) use relations::Relations;
@@ -40,7 +45,26 @@ impl StaticTables {
     }
 
     fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
-        self.0.build_table_by_name(name)?.map(|table| table.try_into_table_provider()).transpose()
+        let Some(found) = self.0.build_table_by_name(name)? else { return Ok(None) };
+        // Columns that psql asks for by these names: those of releases before 17, and the system column of the table's own id.
+        let added = match name {
+            "pg_collation" => Field::new("colliculocale", DataType::Utf8, true),
+            "pg_language" => rows::oid_field("tableoid"),
+            _ => return found.try_into_table_provider().map(Some),
+        };
+        let PgCatalogTable::Static(found) = found else { return Ok(None) };
+        let fields = found.schema().fields().iter().cloned().chain([Arc::new(added)]).collect::<Vec<_>>();
+        let schema = Arc::new(Schema::new(fields));
+        let mut batches = Vec::with_capacity(found.data().len());
+        for batch in found.data() {
+            let mut columns = batch.columns().to_vec();
+            columns.push(match name {
+                "pg_collation" => new_null_array(&DataType::Utf8, batch.num_rows()),
+                _ => Arc::new(Int32Array::from(vec![2612; batch.num_rows()])),
+            });
+            batches.push(RecordBatch::try_new(Arc::clone(&schema), columns)?);
+        }
+        Ok(Some(Arc::new(MemTable::try_new(schema, vec![batches])?)))
     }
 }
 

@@ -16,6 +16,7 @@ use sqlparser::ast::{
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::Parser;
 
+use super::tables::is_empty_table;
 use crate::table::{INFORMATION_SCHEMA, PG_CATALOG};
 
 /// The rewriting of statements.
@@ -91,12 +92,12 @@ impl VisitorMut for Rewrite {
         // Before the subqueries inside are looked at: what cannot be planned goes as a whole.
         if let Expr::Subquery(query) = expr
             && self.of_catalogs
-            && over_array_column(query)
+            && finds_nothing(query)
         {
             *expr = null_of("TEXT");
         }
         if let Some(query) = array_subquery(expr) {
-            if over_array_column(query) {
+            if self.of_catalogs && finds_nothing(query) {
                 *expr = null_of("TEXT[]");
             } else if let Some(aggregate) = as_aggregate(query) {
                 *expr = aggregate;
@@ -414,6 +415,44 @@ fn is_ungrouped(select: &Select) -> bool {
     select.having.is_none() && matches!(&select.group_by, GroupByExpr::Expressions(exprs, _) if exprs.is_empty())
 }
 
+/// Whether a subquery of a query of the catalogs has no rows whatever row of the query around it it looks at: it reads tables that
+/// are empty here, or a column's own collation, which none has, or the elements of an array column.
+fn finds_nothing(query: &Query) -> bool {
+    let SetExpr::Select(select) = query.body.as_ref() else { return false };
+    let aggregates = select.projection.iter().any(|item| match item {
+        SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => has_aggregate(expr),
+        _ => true,
+    });
+    let of_nothing = select.from.iter().any(|from| match &from.relation {
+        TableFactor::Table { name, args: None, .. } => lower_parts(name)
+            .last()
+            .is_some_and(|name| is_empty_table(name) || (name == "pg_collation" && select.from.len() == 2)),
+        _ => false,
+    });
+    !aggregates && (of_nothing || over_array_column(query) || select.selection.as_ref().is_some_and(looks_into_array))
+}
+
+/// `x = ANY (column)`.
+fn looks_into_array(expr: &Expr) -> bool {
+    struct Arrays(bool);
+    impl Visitor for Arrays {
+        type Break = ();
+        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+            if let Expr::AnyOp { right, .. } = expr {
+                let right = match right.as_ref() {
+                    Expr::Nested(inner) => inner,
+                    other => other,
+                };
+                self.0 |= matches!(right, Expr::Identifier(_) | Expr::CompoundIdentifier(_));
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    let mut arrays = Arrays(false);
+    let _ = expr.visit(&mut arrays);
+    arrays.0
+}
+
 /// Whether a query reads the elements of a column of the query around it.
 fn over_array_column(query: &Query) -> bool {
     let SetExpr::Select(select) = query.body.as_ref() else { return false };
@@ -560,8 +599,12 @@ mod tests {
     #[test]
     fn look_ups_in_the_catalogs_can_be_joined() {
         assert_eq!(
-            rewritten("SELECT (SELECT d.adbin FROM pg_attrdef d WHERE d.adrelid = a.attrelid) FROM pg_attribute a"),
-            "SELECT (SELECT first_value(d.adbin) FROM pg_attrdef d WHERE d.adrelid = a.attrelid) FROM pg_attribute a"
+            rewritten("SELECT (SELECT d.description FROM pg_description d WHERE d.objoid = c.oid) FROM pg_class c"),
+            "SELECT (SELECT first_value(d.description) FROM pg_description d WHERE d.objoid = c.oid) FROM pg_class c"
+        );
+        assert_eq!(
+            rewritten("SELECT (SELECT d.adbin FROM pg_attrdef d WHERE d.adrelid = a.attrelid AND a.atthasdef) FROM pg_attribute a"),
+            "SELECT CAST(NULL AS TEXT) FROM pg_attribute a"
         );
         assert_eq!(
             rewritten("SELECT ARRAY(SELECT 'x' || o FROM unnest(c.reloptions) AS o) FROM pg_class c"),

@@ -241,6 +241,11 @@ const EMPTY_TABLES: &[(&str, &str)] = &[
     ("pg_stat_user_indexes", "relid:o indexrelid:o schemaname relname indexrelname idx_scan:l idx_tup_read:l idx_tup_fetch:l"),
 ];
 
+/// Whether a table of `pg_catalog` never has rows here.
+pub(super) fn is_empty_table(name: &str) -> bool {
+    EMPTY_TABLES.iter().any(|(empty, _)| *empty == name)
+}
+
 fn empty_schema(columns: &str) -> SchemaRef {
     let list = |item| DataType::List(Arc::new(Field::new_list_field(item, true)));
     let fields: Vec<Field> = columns
@@ -452,6 +457,7 @@ fn pg_constraint(known: &Known<'_>) -> Result<RecordBatch> {
         .int2s("confdelsetcols", |_| None)
         .oids("conexclop", |_| None)
         .text_or_null("conbin", |_| None::<&str>)
+        .oid("tableoid", |_| 2606)
         .batch()
 }
 

@@ -83,6 +83,14 @@ impl Named {
                 FileError::Corrupt { table, file, source: error }
             }
             Some(_) => FileError::Unreadable { table, file, source: error },
+            // The reader of footers hands an error of the store on as text.
+            None if error.to_string().contains("Object Store error") => {
+                if error.to_string().contains("not found") {
+                    FileError::Missing { table, file, source: error }
+                } else {
+                    FileError::Unreadable { table, file, source: error }
+                }
+            }
             None if is_format_error(&error) => FileError::Corrupt { table, file, source: error },
             None => return error,
         };

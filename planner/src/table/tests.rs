@@ -184,7 +184,9 @@ async fn answer(context: &SessionContext, sql: &str) -> Vec<String> {
     };
     let batches = batches.unwrap_or_else(|error| panic!("{sql}: {error}"));
     let shown = pretty_format_batches(&batches).unwrap().to_string();
-    shown.lines().skip(3).filter(|line| line.starts_with('|')).map(str::to_owned).collect()
+    // Columns are as wide as their headers, which name the table.
+    let squeezed = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    shown.lines().skip(3).filter(|line| line.starts_with('|')).map(squeezed).collect()
 }
 
 /// Files of 3,000 rows, of which the given share is deleted at random and in runs.
@@ -295,7 +297,7 @@ async fn an_unfiltered_count_reads_nothing() {
     }
     let context = fixture.session(&[]);
     let live: usize = fixture.truth.iter().map(RecordBatch::num_rows).sum();
-    assert_eq!(answer(&context, "SELECT count(*) FROM orders").await, [format!("| {live:<8} |")]);
+    assert_eq!(answer(&context, "SELECT count(*) FROM orders").await, [format!("| {live} |")]);
 }
 
 #[tokio::test]
@@ -381,7 +383,7 @@ async fn older_files_are_read_as_the_current_schema() {
 async fn an_empty_table_has_no_rows_and_its_columns() {
     let fixture = Fixture::new(orders());
     let context = fixture.session(&[]);
-    assert_eq!(answer(&context, "SELECT count(*), sum(amount) FROM orders").await, ["| 0        |                    |"]);
+    assert_eq!(answer(&context, "SELECT count(*), sum(amount) FROM orders").await, ["| 0 | |"]);
     assert!(answer(&context, "SELECT status, id FROM orders WHERE id > 3").await.is_empty());
     // All rows of a file deleted is as good as no file.
     let mut fixture = Fixture::new(orders());
