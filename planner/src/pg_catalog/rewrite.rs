@@ -429,7 +429,7 @@ fn finds_nothing(query: &Query) -> bool {
             .is_some_and(|name| is_empty_table(name) || (name == "pg_collation" && select.from.len() == 2)),
         _ => false,
     });
-    !aggregates && (of_nothing || over_array_column(query) || select.selection.as_ref().is_some_and(looks_into_array))
+    over_array_column(query) || (!aggregates && (of_nothing || select.selection.as_ref().is_some_and(looks_into_array)))
 }
 
 /// `x = ANY (column)`.
