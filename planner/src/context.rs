@@ -13,8 +13,8 @@ use datafusion::common::config::{ConfigEntry, ConfigExtension, ExtensionOptions}
 use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
-use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::execution::memory_pool::{FairSpillPool, TrackConsumersPool};
+use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::SessionState;
 use datafusion::prelude::{SessionConfig, SessionContext};
@@ -108,7 +108,10 @@ impl QueryRuntime {
             })
             .with_max_temp_directory_size(options.spill_bytes);
         // Names the largest consumers in the error of a query that does not fit.
-        let pool = TrackConsumersPool::new(FairSpillPool::new(options.memory_bytes), std::num::NonZeroUsize::MIN.saturating_add(4));
+        let pool = TrackConsumersPool::new(
+            FairSpillPool::new(options.memory_bytes),
+            std::num::NonZeroUsize::MIN.saturating_add(4),
+        );
         let env = RuntimeEnvBuilder::new()
             .with_memory_pool(Arc::new(pool))
             .with_disk_manager_builder(spill)
@@ -128,10 +131,8 @@ impl QueryRuntime {
         settings.sql_parser.parse_float_as_decimal = true;
 
         let statics = Arc::new(StaticTables::load()?);
-        let builder = SessionStateBuilder::new()
-            .with_config(config)
-            .with_runtime_env(Arc::clone(&env))
-            .with_default_features();
+        let builder =
+            SessionStateBuilder::new().with_config(config).with_runtime_env(Arc::clone(&env)).with_default_features();
         let base = pg_catalog::install(builder).build();
         Ok(Arc::new(Self { env, cache: Arc::new(ScanCache::default()), statics, base }))
     }

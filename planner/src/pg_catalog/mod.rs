@@ -11,18 +11,18 @@ mod relations;
 mod rewrite;
 mod rows;
 mod tables;
-mod types;
 #[cfg(test)]
 mod tests;
+mod types;
 
 use std::sync::Arc;
 
-use datafusion::common::Result;
-use datafusion::execution::SessionStateBuilder;
 use datafusion::arrow::array::{Int32Array, RecordBatch, new_null_array};
 use datafusion::arrow::datatypes::{DataType, Field, Schema};
 use datafusion::catalog::{CatalogProviderList, MemoryCatalogProviderList, TableProvider};
+use datafusion::common::Result;
 use datafusion::datasource::MemTable;
+use datafusion::execution::SessionStateBuilder;
 use datafusion_pg_catalog::pg_catalog::context::EmptyContextProvider;
 use datafusion_pg_catalog::pg_catalog::oid_type_planner::PgOidTypePlanner;
 use datafusion_pg_catalog::pg_catalog::{PgCatalogSchemaProvider, PgCatalogStaticTables, PgCatalogTable};

@@ -79,11 +79,9 @@ impl Relations {
     pub(crate) fn of(catalog: &MirrorCatalog) -> Self {
         let mut numbers = Numbers::default();
         let mut all = Self::default();
-        for (oid, name) in [
-            (PG_CATALOG_OID, PG_CATALOG),
-            (PUBLIC_OID, PUBLIC),
-            (INFORMATION_SCHEMA_OID, INFORMATION_SCHEMA),
-        ] {
+        for (oid, name) in
+            [(PG_CATALOG_OID, PG_CATALOG), (PUBLIC_OID, PUBLIC), (INFORMATION_SCHEMA_OID, INFORMATION_SCHEMA)]
+        {
             all.namespaces.push(Namespace { oid, name: name.to_owned() });
         }
         for (schema, table, entry) in catalog.entries() {

@@ -10,8 +10,8 @@ use std::ops::ControlFlow;
 
 use sqlparser::ast::{
     Array, ArrayElemTypeDef, BinaryOperator, DataType, Expr, Function, FunctionArg, FunctionArgExpr,
-    FunctionArgumentList, FunctionArguments, GroupByExpr, Ident, ObjectName, ObjectNamePart, OrderByKind, Query, Select,
-    SelectItem, SetExpr, Statement, TableFactor, Value, Visit, VisitMut, Visitor, VisitorMut,
+    FunctionArgumentList, FunctionArguments, GroupByExpr, Ident, ObjectName, ObjectNamePart, OrderByKind, Query,
+    Select, SelectItem, SetExpr, Statement, TableFactor, Value, Visit, VisitMut, Visitor, VisitorMut,
 };
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::Parser;
@@ -119,7 +119,9 @@ impl VisitorMut for Rewrite {
                 spell_out(function);
                 None
             }
-            Expr::Identifier(ident) if ident.quote_style.is_none() && ident.value.eq_ignore_ascii_case("current_schema") => {
+            Expr::Identifier(ident)
+                if ident.quote_style.is_none() && ident.value.eq_ignore_ascii_case("current_schema") =>
+            {
                 parse("current_schema()")
             }
             Expr::AnyOp { left, compare_op: BinaryOperator::Eq, right, .. } => Some(member(left, right, false)),
@@ -175,17 +177,15 @@ fn strip_schema(name: &mut ObjectName) {
 
 /// `current_user` and its like have no parentheses.
 fn spell_out(function: &mut Function) {
-    const BARE: &[&str] = &["current_user", "session_user", "user", "current_role", "current_catalog", "current_schema"];
+    const BARE: &[&str] =
+        &["current_user", "session_user", "user", "current_role", "current_catalog", "current_schema"];
     if matches!(function.args, FunctionArguments::None)
         && let [name] = lower_parts(&function.name).as_slice()
         && BARE.contains(&name.as_str())
     {
         function.name = ObjectName::from(vec![Ident::new(name.as_str())]);
-        function.args = FunctionArguments::List(FunctionArgumentList {
-            duplicate_treatment: None,
-            args: vec![],
-            clauses: vec![],
-        });
+        function.args =
+            FunctionArguments::List(FunctionArgumentList { duplicate_treatment: None, args: vec![], clauses: vec![] });
     }
 }
 
@@ -323,12 +323,11 @@ fn cast(inner: &mut Expr, data_type: &mut DataType) -> Option<Expr> {
     }
     if let DataType::Array(ArrayElemTypeDef::SquareBracket(element, _)) = data_type {
         if let Some(items) = array_literal(inner) {
-            let items: Vec<String> =
-                if is_text(element) || custom_name(element).is_some() {
-                    items.iter().map(|item| format!("'{}'", item.replace('\'', "''"))).collect()
-                } else {
-                    items
-                };
+            let items: Vec<String> = if is_text(element) || custom_name(element).is_some() {
+                items.iter().map(|item| format!("'{}'", item.replace('\'', "''"))).collect()
+            } else {
+                items
+            };
             if !items.is_empty() {
                 *inner = parse(&format!("ARRAY[{}]", items.join(",")))?;
             }
@@ -351,8 +350,19 @@ fn cast(inner: &mut Expr, data_type: &mut DataType) -> Option<Expr> {
 
 /// Types that are text to a client.
 const TEXT_LIKE: &[&str] = &[
-    "name", "char", "xid", "xid8", "cstring", "aclitem", "unknown", "sql_identifier", "character_data", "yes_or_no",
-    "pg_node_tree", "inet", "citext",
+    "name",
+    "char",
+    "xid",
+    "xid8",
+    "cstring",
+    "aclitem",
+    "unknown",
+    "sql_identifier",
+    "character_data",
+    "yes_or_no",
+    "pg_node_tree",
+    "inet",
+    "citext",
 ];
 
 fn is_text(data_type: &DataType) -> bool {
@@ -456,14 +466,16 @@ fn looks_into_array(expr: &Expr) -> bool {
 /// Whether a query reads the elements of a column of the query around it.
 fn over_array_column(query: &Query) -> bool {
     let SetExpr::Select(select) = query.body.as_ref() else { return false };
-    select.from.iter().flat_map(|from| std::iter::once(&from.relation).chain(from.joins.iter().map(|join| &join.relation))).any(
-        |factor| match factor {
+    select
+        .from
+        .iter()
+        .flat_map(|from| std::iter::once(&from.relation).chain(from.joins.iter().map(|join| &join.relation)))
+        .any(|factor| match factor {
             TableFactor::UNNEST { array_exprs, .. } => array_exprs.iter().any(has_column),
             TableFactor::Table { args: Some(args), .. } => args.args.iter().any(arg_has_column),
             TableFactor::Function { args, .. } => args.iter().any(arg_has_column),
             _ => false,
-        },
-    )
+        })
 }
 
 fn arg_has_column(arg: &FunctionArg) -> bool {
@@ -494,7 +506,8 @@ fn aggregate_lookup(query: &mut Query) {
     if select.from.is_empty() || select.distinct.is_some() || !is_ungrouped(select) || select.projection.len() != 1 {
         return;
     }
-    let (SelectItem::UnnamedExpr(value) | SelectItem::ExprWithAlias { expr: value, .. }) = &mut select.projection[0] else {
+    let (SelectItem::UnnamedExpr(value) | SelectItem::ExprWithAlias { expr: value, .. }) = &mut select.projection[0]
+    else {
         return;
     };
     if has_aggregate(value) {
@@ -507,8 +520,19 @@ fn aggregate_lookup(query: &mut Query) {
 
 fn has_aggregate(expr: &Expr) -> bool {
     const AGGREGATES: &[&str] = &[
-        "count", "sum", "min", "max", "avg", "array_agg", "string_agg", "first_value", "bool_or", "bool_and", "json_agg",
-        "jsonb_agg", "every",
+        "count",
+        "sum",
+        "min",
+        "max",
+        "avg",
+        "array_agg",
+        "string_agg",
+        "first_value",
+        "bool_or",
+        "bool_and",
+        "json_agg",
+        "jsonb_agg",
+        "every",
     ];
     struct Aggregates(bool);
     impl Visitor for Aggregates {
@@ -581,7 +605,10 @@ mod tests {
     fn postgresql_spellings_become_plain_ones() {
         for (sql, expected) in [
             ("SELECT pg_catalog.version()", "SELECT version()"),
-            ("SELECT a FROM t WHERE b OPERATOR(pg_catalog.~) '^x$' COLLATE pg_catalog.default", "SELECT a FROM t WHERE b ~ '^x$'"),
+            (
+                "SELECT a FROM t WHERE b OPERATOR(pg_catalog.~) '^x$' COLLATE pg_catalog.default",
+                "SELECT a FROM t WHERE b ~ '^x$'",
+            ),
             ("SELECT a FROM t WHERE b = ANY('{1,2}')", "SELECT a FROM t WHERE b IN (1, 2)"),
             ("SELECT a FROM t WHERE b = ANY(ARRAY['x'])", "SELECT a FROM t WHERE b IN ('x')"),
             ("SELECT a FROM t WHERE b <> ALL(c)", "SELECT a FROM t WHERE NOT array_has(c, b)"),
@@ -603,7 +630,9 @@ mod tests {
             "SELECT (SELECT first_value(d.description) FROM pg_description d WHERE d.objoid = c.oid) FROM pg_class c"
         );
         assert_eq!(
-            rewritten("SELECT (SELECT d.adbin FROM pg_attrdef d WHERE d.adrelid = a.attrelid AND a.atthasdef) FROM pg_attribute a"),
+            rewritten(
+                "SELECT (SELECT d.adbin FROM pg_attrdef d WHERE d.adrelid = a.attrelid AND a.atthasdef) FROM pg_attribute a"
+            ),
             "SELECT CAST(NULL AS TEXT) FROM pg_attribute a"
         );
         assert_eq!(

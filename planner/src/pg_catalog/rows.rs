@@ -92,7 +92,10 @@ impl<'a, R> Fill<'a, R> {
         for row in self.rows {
             values.append_option(value(row).map(|items| items.into_iter().map(Some)));
         }
-        self.column(Field::new_list(name, Field::new_list_field(DataType::Int16, true), true), Arc::new(values.finish()))
+        self.column(
+            Field::new_list(name, Field::new_list_field(DataType::Int16, true), true),
+            Arc::new(values.finish()),
+        )
     }
 
     /// `oid[]` or `oidvector`.
@@ -101,7 +104,10 @@ impl<'a, R> Fill<'a, R> {
         for row in self.rows {
             values.append_option(value(row).map(|items| items.into_iter().map(Some)));
         }
-        self.column(Field::new_list(name, Field::new_list_field(DataType::Int32, true), true), Arc::new(values.finish()))
+        self.column(
+            Field::new_list(name, Field::new_list_field(DataType::Int32, true), true),
+            Arc::new(values.finish()),
+        )
     }
 
     /// `text[]`, all NULL (access rights, options: there are none).

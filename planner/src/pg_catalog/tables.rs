@@ -47,7 +47,8 @@ impl SchemaProvider for PgCatalog {
 
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
         if let Some((_, _, build)) = OWN_TABLES.iter().find(|(own, _, _)| *own == name) {
-            let known = Known { relations: self.catalog.relations(), database: self.catalog.database(), vars: &self.vars };
+            let known =
+                Known { relations: self.catalog.relations(), database: self.catalog.database(), vars: &self.vars };
             return Ok(Some(table(build(&known)?)?));
         }
         if let Some((_, columns)) = EMPTY_TABLES.iter().find(|(empty, _)| *empty == name) {
@@ -78,7 +79,8 @@ pub(super) fn described(statics: &StaticTables) -> Vec<(Option<i32>, &'static st
         all.push((None, *name, empty_schema(columns)));
     }
     for name in PG_CATALOG_TABLES {
-        let known = OWN_TABLES.iter().any(|(own, _, _)| own == name) || EMPTY_TABLES.iter().any(|(empty, _)| empty == name);
+        let known =
+            OWN_TABLES.iter().any(|(own, _, _)| own == name) || EMPTY_TABLES.iter().any(|(empty, _)| empty == name);
         if let (false, Ok(Some(table))) = (known, statics.table(name)) {
             let oid = STATIC_OIDS.iter().find(|(fixed, _)| fixed == name).map(|(_, oid)| *oid);
             all.push((oid, *name, table.schema()));
@@ -151,29 +153,20 @@ const EMPTY_TABLES: &[(&str, &str)] = &[
     ),
     ("pg_auth_members", "oid:o roleid:o member:o grantor:o admin_option:b inherit_option:b set_option:b"),
     ("pg_inherits", "inhrelid:o inhparent:o inhseqno:i inhdetachpending:b"),
-    (
-        "pg_event_trigger",
-        "oid:o evtname evtevent evtowner:o evtfoid:o evtenabled evttags:T",
-    ),
+    ("pg_event_trigger", "oid:o evtname evtevent evtowner:o evtfoid:o evtenabled evttags:T"),
     ("pg_attrdef", "oid:o adrelid:o adnum:s adbin"),
     (
         "pg_trigger",
         "oid:o tgrelid:o tgparentid:o tgname tgfoid:o tgtype:i tgenabled tgisinternal:b tgconstrrelid:o tgconstrindid:o \
          tgconstraint:o tgdeferrable:b tginitdeferred:b tgnargs:i tgattr:S tgargs tgqual tgoldtable tgnewtable",
     ),
-    (
-        "pg_rewrite",
-        "oid:o rulename ev_class:o ev_type ev_enabled is_instead:b ev_qual ev_action",
-    ),
+    ("pg_rewrite", "oid:o rulename ev_class:o ev_type ev_enabled is_instead:b ev_qual ev_action"),
     ("pg_db_role_setting", "setdatabase:o setrole:o setconfig:T"),
     ("pg_default_acl", "oid:o defaclrole:o defaclnamespace:o defaclobjtype defaclacl:T"),
     ("pg_extension", "oid:o extname extowner:o extnamespace:o extrelocatable:b extversion extconfig:O extcondition:T"),
     ("pg_foreign_table", "ftrelid:o ftserver:o ftoptions:T"),
     ("pg_foreign_server", "oid:o srvname srvowner:o srvfdw:o srvtype srvversion srvacl:T srvoptions:T"),
-    (
-        "pg_foreign_data_wrapper",
-        "oid:o fdwname fdwowner:o fdwhandler:o fdwvalidator:o fdwacl:T fdwoptions:T",
-    ),
+    ("pg_foreign_data_wrapper", "oid:o fdwname fdwowner:o fdwhandler:o fdwvalidator:o fdwacl:T fdwoptions:T"),
     ("pg_user_mapping", "oid:o umuser:o umserver:o umoptions:T"),
     ("pg_user_mappings", "umid:o srvid:o srvname umuser:o usename umoptions:T"),
     (
@@ -181,7 +174,10 @@ const EMPTY_TABLES: &[(&str, &str)] = &[
         "oid:o subdbid:o subskiplsn subname subowner:o subenabled:b subbinary:b substream subtwophasestate \
          subdisableonerr:b subconninfo subslotname subsynccommit subpublications:T suborigin",
     ),
-    ("pg_partitioned_table", "partrelid:o partstrat partnatts:s partdefid:o partattrs:S partclass:O partcollation:O partexprs"),
+    (
+        "pg_partitioned_table",
+        "partrelid:o partstrat partnatts:s partdefid:o partattrs:S partclass:O partcollation:O partexprs",
+    ),
     ("pg_sequence", "seqrelid:o seqtypid:o seqstart:l seqincrement:l seqmax:l seqmin:l seqcache:l seqcycle:b"),
     (
         "pg_sequences",
@@ -237,8 +233,14 @@ const EMPTY_TABLES: &[(&str, &str)] = &[
          confirmed_flush_lsn wal_status safe_wal_size:l two_phase:b conflicting:b",
     ),
     ("pg_stats", "schemaname tablename attname inherited:b null_frac:f avg_width:i n_distinct:f"),
-    ("pg_statio_user_tables", "relid:o schemaname relname heap_blks_read:l heap_blks_hit:l idx_blks_read:l idx_blks_hit:l"),
-    ("pg_stat_user_indexes", "relid:o indexrelid:o schemaname relname indexrelname idx_scan:l idx_tup_read:l idx_tup_fetch:l"),
+    (
+        "pg_statio_user_tables",
+        "relid:o schemaname relname heap_blks_read:l heap_blks_hit:l idx_blks_read:l idx_blks_hit:l",
+    ),
+    (
+        "pg_stat_user_indexes",
+        "relid:o indexrelid:o schemaname relname indexrelname idx_scan:l idx_tup_read:l idx_tup_fetch:l",
+    ),
 ];
 
 /// Whether a table of `pg_catalog` never has rows here.

@@ -79,7 +79,9 @@ impl PgType {
             Arrow::UInt64 => Self::plain(NUMERIC),
             Arrow::Float16 | Arrow::Float32 => Self::plain(FLOAT4),
             Arrow::Float64 => Self::plain(FLOAT8),
-            Arrow::Decimal128(precision, scale) | Arrow::Decimal256(precision, scale) => Self::numeric(*precision, *scale),
+            Arrow::Decimal128(precision, scale) | Arrow::Decimal256(precision, scale) => {
+                Self::numeric(*precision, *scale)
+            }
             Arrow::Binary | Arrow::LargeBinary | Arrow::BinaryView | Arrow::FixedSizeBinary(_) => Self::plain(BYTEA),
             Arrow::Date32 | Arrow::Date64 => Self::plain(DATE),
             Arrow::Time32(_) | Arrow::Time64(_) => Self::plain(TIME),

@@ -76,11 +76,7 @@ impl MirrorCatalog {
                     }),
                     view: Arc::clone(table),
                 };
-                schemas
-                    .entry(table.schema_name.clone())
-                    .or_default()
-                    .entry(table.table_name.clone())
-                    .or_insert(entry);
+                schemas.entry(table.schema_name.clone()).or_default().entry(table.table_name.clone()).or_insert(entry);
             }
         }
         Self { database: database.into(), schemas, sys, statics: Arc::clone(statics), relations: OnceLock::new() }
@@ -112,7 +108,10 @@ impl MirrorCatalog {
     }
 
     fn mirror_schema_names(&self) -> impl Iterator<Item = &String> {
-        self.schemas.iter().filter(|(_, tables)| tables.values().any(|entry| entry.table.is_some())).map(|(name, _)| name)
+        self.schemas
+            .iter()
+            .filter(|(_, tables)| tables.values().any(|entry| entry.table.is_some()))
+            .map(|(name, _)| name)
     }
 }
 

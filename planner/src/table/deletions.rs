@@ -36,7 +36,12 @@ struct Entry {
 
 impl SelectionCache {
     /// The selection of the rows of `path` that are not deleted; `rows` counts all of them.
-    pub(crate) fn selection(&self, path: &Path, rows: u64, deleted: &Arc<RoaringBitmap>) -> Result<ParquetRowSelection> {
+    pub(crate) fn selection(
+        &self,
+        path: &Path,
+        rows: u64,
+        deleted: &Arc<RoaringBitmap>,
+    ) -> Result<ParquetRowSelection> {
         {
             let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
             entries.uses += 1;
@@ -68,7 +73,8 @@ impl Entries {
             self.bytes -= old.bytes;
         }
         while self.bytes > CACHE_BYTES {
-            let Some(oldest) = self.by_file.iter().min_by_key(|(_, entry)| entry.used).map(|(path, _)| path.clone()) else {
+            let Some(oldest) = self.by_file.iter().min_by_key(|(_, entry)| entry.used).map(|(path, _)| path.clone())
+            else {
                 return;
             };
             if let Some(old) = self.by_file.remove(&oldest) {

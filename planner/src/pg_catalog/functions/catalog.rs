@@ -91,16 +91,18 @@ pub(super) const FUNCTIONS: &[Definition] = &[
         let at = usize::try_from(call.int(1)? - 1).ok();
         text_or_null(relation.and_then(|relation| relation.columns.get(at?)?.comment.clone()))
     }),
-    function("pg_relation_size", Returns::Int8, relation_size)
-        .also(&["pg_table_size", "pg_total_relation_size"]),
+    function("pg_relation_size", Returns::Int8, relation_size).also(&["pg_table_size", "pg_total_relation_size"]),
     function("pg_indexes_size", Returns::Int8, |_| Ok(0i64.into())).also(&["pg_tablespace_size"]),
     function("pg_database_size", Returns::Int8, |call| {
         let relations = &call.scope()?.catalog.relations().relations;
         Ok(relations.iter().map(|relation| relation.bytes).sum::<i64>().into())
     }),
     function("pg_size_pretty", Returns::Text, |call| text(size_pretty(call.int(0)?))),
-    function("pg_relation_is_publishable", Returns::Bool, |_| Ok(false.into()))
-        .also(&["pg_is_other_temp_schema", "pg_relation_is_updatable", "row_security_active"]),
+    function("pg_relation_is_publishable", Returns::Bool, |_| Ok(false.into())).also(&[
+        "pg_is_other_temp_schema",
+        "pg_relation_is_updatable",
+        "row_security_active",
+    ]),
     // Definitions of objects that this server does not have.
     function("pg_get_viewdef", Returns::Text, nothing).lenient().also(&[
         "shobj_description",

@@ -76,11 +76,7 @@ impl Returns {
     }
 }
 
-const fn function(
-    name: &'static str,
-    returns: Returns,
-    call: fn(&Call<'_>) -> Result<ScalarValue>,
-) -> Definition {
+const fn function(name: &'static str, returns: Returns, call: fn(&Call<'_>) -> Result<ScalarValue>) -> Definition {
     Definition { name, aliases: &[], returns, strict: true, call }
 }
 

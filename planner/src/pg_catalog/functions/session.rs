@@ -23,8 +23,11 @@ pub(super) const FUNCTIONS: &[Definition] = &[
     }),
     function("current_database", Returns::Text, |call| text(call.scope()?.catalog.database()))
         .also(&["current_catalog"]),
-    function("current_user", Returns::Text, |call| text(&call.scope()?.vars.user))
-        .also(&["session_user", "current_role", "user"]),
+    function("current_user", Returns::Text, |call| text(&call.scope()?.vars.user)).also(&[
+        "session_user",
+        "current_role",
+        "user",
+    ]),
     function("current_schema", Returns::Text, |call| text_or_null(schemas(call)?.into_iter().next())),
     function("current_schemas", Returns::Texts, |call| {
         let mut all = schemas(call)?;
@@ -49,12 +52,19 @@ pub(super) const FUNCTIONS: &[Definition] = &[
     function("pg_backend_pid", Returns::Int4, |call| Ok(call.scope()?.vars.backend_pid.into())),
     function("pg_postmaster_start_time", Returns::Timestamptz, |call| instant(call.scope()?.vars.server_start_ms))
         .also(&["pg_conf_load_time"]),
-    function("pg_is_in_recovery", Returns::Bool, |_| Ok(false.into()))
-        .also(&["pg_is_wal_replay_paused", "pg_cancel_backend", "pg_terminate_backend", "pg_reload_conf"]),
+    function("pg_is_in_recovery", Returns::Bool, |_| Ok(false.into())).also(&[
+        "pg_is_wal_replay_paused",
+        "pg_cancel_backend",
+        "pg_terminate_backend",
+        "pg_reload_conf",
+    ]),
     function("txid_current", Returns::Int8, |_| Ok(1i64.into()))
         .also(&["pg_current_xact_id", "txid_current_if_assigned"]),
-    function("inet_server_addr", Returns::Text, |_| Ok(ScalarValue::Utf8(None)))
-        .also(&["inet_client_addr", "pg_last_wal_receive_lsn", "pg_last_wal_replay_lsn"]),
+    function("inet_server_addr", Returns::Text, |_| Ok(ScalarValue::Utf8(None))).also(&[
+        "inet_client_addr",
+        "pg_last_wal_receive_lsn",
+        "pg_last_wal_replay_lsn",
+    ]),
     function("inet_server_port", Returns::Int4, |_| Ok(ScalarValue::Int32(None))).also(&["inet_client_port"]),
     function("pg_advisory_lock", Returns::Text, |_| text("")).also(&[
         "pg_advisory_lock_shared",

@@ -84,7 +84,10 @@ mod tests {
 
     #[test]
     fn format_writes_names_and_literals() {
-        assert_eq!(formatted(&["%I.%I = %L, %s%%", "shop", "Order", "it's", "5"]).unwrap(), "shop.\"Order\" = 'it''s', 5%");
+        assert_eq!(
+            formatted(&["%I.%I = %L, %s%%", "shop", "Order", "it's", "5"]).unwrap(),
+            "shop.\"Order\" = 'it''s', 5%"
+        );
         assert_eq!(formatted(&["%2$s %1$s %s", "a", "b"]).unwrap(), "b a b");
         assert!(formatted(&["%s"]).unwrap_err().to_string().contains("too few arguments"));
         assert!(formatted(&["%x", "a"]).unwrap_err().to_string().contains("specifier \"x\""));
