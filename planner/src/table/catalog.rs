@@ -30,7 +30,6 @@ pub(crate) const PUBLIC: &str = "public";
 pub(crate) struct MirrorEntry {
     /// The source that captures it.
     pub(crate) source: Arc<str>,
-    pub(crate) view: Arc<TableView>,
     /// How much of its first snapshot has been read, while it cannot be queried yet.
     pub(crate) percent: Option<u8>,
     pub(crate) table: Option<Arc<MirrorTable>>,
@@ -74,7 +73,6 @@ impl MirrorCatalog {
                         let name = format!("{}.{}", table.schema_name, table.table_name);
                         Arc::new(MirrorTable::new(name, Arc::clone(version), Arc::clone(cache)))
                     }),
-                    view: Arc::clone(table),
                 };
                 schemas.entry(table.schema_name.clone()).or_default().entry(table.table_name.clone()).or_insert(entry);
             }
