@@ -381,7 +381,7 @@ mod tests {
             assert_eq!(decode(&mut part, 1 << 20), Ok(None), "{cut} bytes");
             assert_eq!(part.len(), cut);
         }
-        let mut two = whole.clone();
+        let mut two = whole;
         two.extend_from_slice(&framed(b'S', b""));
         assert_eq!(decode(&mut two, 1 << 20), Ok(Some(Frontend::Query("select 1".into()))));
         assert_eq!(decode(&mut two, 1 << 20), Ok(Some(Frontend::Sync)));
