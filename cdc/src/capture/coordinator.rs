@@ -766,7 +766,7 @@ impl Coordinator<'_> {
     /// Sends a table's decoded changes to the applier.
     async fn hand_over(&mut self, index: TableIndex) -> Result<(), Error> {
         let Some(table) = self.tables.get_mut(index) else { return Ok(()) };
-        if table.buffer.len() == 0 {
+        if table.buffer.is_empty() {
             return Ok(());
         }
         let bytes = table.buffer.bytes();
