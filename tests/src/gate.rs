@@ -225,14 +225,14 @@ pub fn binary() -> PathBuf {
     }
     // A test runs from `<target>/<profile>/deps`, a binary of this crate from `<target>/<profile>`.
     let me = std::env::current_exe().expect("the test knows its own path");
-    let path = me
+    
+    me
         .ancestors()
         .skip(1)
         .take(2)
         .map(|folder| folder.join("tidegate"))
         .find(|path| path.is_file())
-        .unwrap_or_else(|| panic!("no tidegate binary beside {}: run `cargo build` first", me.display()));
-    path
+        .unwrap_or_else(|| panic!("no tidegate binary beside {}: run `cargo build` first", me.display()))
 }
 
 impl Gate {
