@@ -20,5 +20,6 @@ pub mod table;
 pub use error::SqlError;
 pub use jobs::Jobs;
 pub use session::{
-    Engine, EngineOptions, Notice, Outcome, ParsedStatement, RowsTag, Session, SessionOptions, Severity, TransactionStatus,
+    Engine, EngineOptions, Notice, Outcome, ParsedStatement, RowsTag, Session, SessionOptions, Severity,
+    TransactionStatus,
 };

@@ -225,9 +225,8 @@ pub fn binary() -> PathBuf {
     }
     // A test runs from `<target>/<profile>/deps`, a binary of this crate from `<target>/<profile>`.
     let me = std::env::current_exe().expect("the test knows its own path");
-    
-    me
-        .ancestors()
+
+    me.ancestors()
         .skip(1)
         .take(2)
         .map(|folder| folder.join("tidegate"))

@@ -24,7 +24,7 @@ pub(super) fn duplicate(kind: ObjectKind, name: &Name) -> SqlError {
 }
 
 pub(super) fn skipped(kind: ObjectKind, name: &Name) -> Notice {
-    Notice::notice(format!("{} \"{}\" already exists, skipping", kind.noun(), name.value))
+    Notice::info(format!("{} \"{}\" already exists, skipping", kind.noun(), name.value))
 }
 
 impl Session {
@@ -104,7 +104,7 @@ impl Session {
         });
         let (found, source) = dropped.await?;
         if !found {
-            let notice = Notice::notice(format!("{} \"{}\" does not exist, skipping", kind.noun(), name.value));
+            let notice = Notice::info(format!("{} \"{}\" does not exist, skipping", kind.noun(), name.value));
             return Ok(Outcome::noticed(tag, notice));
         }
         let Some(source) = source else { return Ok(Outcome::command(tag)) };
@@ -165,7 +165,7 @@ impl Session {
 }
 
 fn kept(source: &SourceEntry) -> Notice {
-    Notice::notice("the mirrored data is kept in the store").with_detail(format!(
+    Notice::info("the mirrored data is kept in the store").with_detail(format!(
         "The source's checkpoints are below \"sources/{}\". DROP SOURCE … PURGE DATA deletes checkpoints and tables.",
         source.id
     ))

@@ -38,7 +38,7 @@ pub struct Notice {
 }
 
 impl Notice {
-    pub fn notice(message: impl Into<String>) -> Self {
+    pub fn info(message: impl Into<String>) -> Self {
         Self { severity: Severity::Notice, sqlstate: "00000", message: message.into(), detail: None, hint: None }
     }
 

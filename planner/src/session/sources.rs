@@ -103,7 +103,7 @@ impl Session {
                 Ok(Outcome::command("PAUSE SOURCE"))
             }
             (_, false) => {
-                let notice = Notice::notice(format!("source \"{}\" is paused already", name.value));
+                let notice = Notice::info(format!("source \"{}\" is paused already", name.value));
                 Ok(Outcome::noticed("PAUSE SOURCE", notice))
             }
         }
@@ -114,7 +114,7 @@ impl Session {
         let (source, changed) = self.set_paused(name, false).await?;
         let state = self.engine.jobs.handle(source.id).map(|handle| handle.status().state);
         if !changed && state.is_some_and(|state| !matches!(state, JobState::Failed | JobState::Stopped)) {
-            let notice = Notice::notice(format!("source \"{}\" is running already", name.value));
+            let notice = Notice::info(format!("source \"{}\" is running already", name.value));
             return Ok(Outcome::noticed("RESUME SOURCE", notice));
         }
         if state.is_some() {
@@ -148,7 +148,7 @@ impl Session {
             match self.engine.jobs.handle(entry.id) {
                 Some(handle) => {
                     let number = handle.checkpoint().await?;
-                    notices.push(Notice::notice(format!("source \"{source}\" is at checkpoint {number}")));
+                    notices.push(Notice::info(format!("source \"{source}\" is at checkpoint {number}")));
                 }
                 None if name.is_some() => return Err(not_running(&source, &entry)),
                 None => {}
@@ -257,6 +257,6 @@ fn created(examination: &Examination, captured: usize, name: &str) -> Notice {
         _ => format!(" ({} left out)", skipped.len()),
     };
     let notice =
-        Notice::notice(format!("capturing {tables}{aside}; follow with SHOW JOBS, or WAIT FOR SOURCE {name} SNAPSHOT"));
+        Notice::info(format!("capturing {tables}{aside}; follow with SHOW JOBS, or WAIT FOR SOURCE {name} SNAPSHOT"));
     if skipped.is_empty() { notice } else { notice.with_detail(left_out(examination)) }
 }

@@ -155,7 +155,7 @@ fn snapshot_done(status: &JobStatus, visible: impl Fn(&str) -> bool) -> bool {
 }
 
 fn reached(source: &str, checkpoint: u64, status: &JobStatus) -> Outcome {
-    let mut notices = vec![Notice::notice(format!("source \"{source}\" is at checkpoint {checkpoint}"))];
+    let mut notices = vec![Notice::info(format!("source \"{source}\" is at checkpoint {checkpoint}"))];
     for table in status.tables.iter().filter(|table| table.state == TableProgress::Error) {
         let reason =
             table.error.as_ref().map_or_else(String::new, |error| format!(": {} [{}]", error.message, error.code));

@@ -58,7 +58,9 @@ async fn a_source_that_cannot_work_is_refused_with_the_reason() {
     let gate = Gate::start().await;
     let pg = gate.connect().await;
     let closed = tidegate_tests::servers::free_port().to_string();
-    let cases: &[(&[(&str, &str)], &[&str])] = &[
+    // Options that differ from a good definition, and what the error must name.
+    type Case<'a> = (&'a [(&'a str, &'a str)], &'a [&'a str]);
+    let cases: &[Case<'_>] = &[
         (&[("password", "wrong")], &["TG0", "denied"]),
         (&[("username", "nobody")], &["TG0", "denied"]),
         (&[("port", closed.as_str())], &["TG0", "127.0.0.1"]),

@@ -92,10 +92,10 @@ fn sets_agree_with_sets_of_numbers() {
         }
         assert_eq!(*set, rebuilt);
         assert_eq!(mysql(&set.to_string()), *set, "printed and read again");
-        for u in 0..2 {
-            for t in 0..2 {
+        for (u, uuid) in uuids.iter().enumerate() {
+            for (t, tag) in tags.iter().enumerate() {
                 for n in 1..26 {
-                    assert_eq!(set.contains_one(uuids[u], tags[t], n), naive.contains(&(u, t, n)));
+                    assert_eq!(set.contains_one(*uuid, tag, n), naive.contains(&(u, t, n)));
                 }
             }
         }

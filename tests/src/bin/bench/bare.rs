@@ -64,11 +64,14 @@ pub(crate) async fn decode_binlog(server: &Server, (file, offset): &(String, u64
         let raw = stream.next().await.expect("the log goes on");
         match parse_event(info.flavor, &raw.header, &raw.body).expect("an event can be parsed") {
             Event::Rotate { file, .. } => at_file = file,
-            Event::TableMap(map) if map.database == DATABASE && map.table == TABLE
-                && decoders.get(&map.table_id).is_none_or(|(known, _)| !known.same_columns(&map)) => {
-                    let decoder = RowDecoder::compile(&map, &table, &schema).expect("the table fits its log");
-                    decoders.insert(map.table_id, (map, decoder));
-                }
+            Event::TableMap(map)
+                if map.database == DATABASE
+                    && map.table == TABLE
+                    && decoders.get(&map.table_id).is_none_or(|(known, _)| !known.same_columns(&map)) =>
+            {
+                let decoder = RowDecoder::compile(&map, &table, &schema).expect("the table fits its log");
+                decoders.insert(map.table_id, (map, decoder));
+            }
             Event::Rows(rows) => {
                 if let Some((_, decoder)) = decoders.get(&rows.table_id) {
                     changes += decoder.decode(&rows, &mut buffer).expect("rows can be decoded") as u64;

@@ -246,9 +246,10 @@ fn no_input_makes_the_parser_panic() {
                 let header =
                     EventHeader { kind: if random() % 4 == 0 { random() as u8 } else { header.kind }, ..header };
                 if let Ok(Event::TransactionPayload(payload)) = parse_event(flavor, &header, &body)
-                    && let Ok(events) = payload.events() {
-                        events.take(10_000).for_each(drop);
-                    }
+                    && let Ok(events) = payload.events()
+                {
+                    events.take(10_000).for_each(drop);
+                }
             }
         }
     }
