@@ -71,7 +71,7 @@ codes! {
     // Reaching the server.
     WrongPassword = 101, "28P01", Never, "the database server refused the user or the password",
         "Nothing is lost. What was captured stays readable; new changes wait in the server's binlog until the login works again or the binlog is purged.",
-        "Check user, password and the host part of the account ('cdc'@'%'), then ALTER SOURCE … SET (password = …) and RESUME SOURCE.";
+        "Check user, password and the host part of the account ('cdc'@'%'). Set the account's password on the server to the one that the source has, or correct the environment variable or file of its secret; then RESUME SOURCE. Else DROP SOURCE and CREATE SOURCE with the right password.";
     Unreachable = 102, "08001", Backoff, "the database server cannot be reached",
         "Nothing is lost. Capture tries again by itself; changes wait in the server's binlog meanwhile.",
         "Check that the server runs, that hostname and port are right, and that no firewall is between.";
@@ -80,19 +80,19 @@ codes! {
         "Check the spelling of hostname and the name service of this machine.";
     TlsFailed = 104, "08001", Never, "no encrypted connection to the database server could be made",
         "Nothing is lost. Nothing was sent in the clear instead.",
-        "Check ssl_mode and the certificate authority; ssl_mode = 'required' encrypts without checking the certificate.";
+        "Check the options ssl-mode and ssl-ca; 'ssl-mode' = 'required' encrypts without checking the certificate.";
     ConnectionLost = 105, "08006", Backoff, "the connection to the database server was lost",
         "Nothing is lost. Capture connects again and goes on from the last checkpoint.",
         "If it happens again and again, look at the server's error log, at net_write_timeout, and at proxies that close idle connections.";
     ServerIdTaken = 106, "55006", Backoff, "another replica uses the same server id",
         "Nothing is lost. Two readers with one server id throw each other out, so capture steps back and tries again slowly.",
-        "Give this source a server_id of its own with ALTER SOURCE … SET (server_id = …); every replica and every source needs another one.";
+        "Every replica and every source needs a server id of its own: change the other reader's, or DROP SOURCE and CREATE SOURCE with another server-id. A range, as '5400-5408', lets capture choose the next id by itself.";
     PositionPurged = 107, "55000", Never, "the binlog position that is needed was purged",
         "Changes between the last checkpoint and the oldest binlog are gone on the server. The mirrored tables stay readable as of the last checkpoint, but cannot go on from it.",
-        "RESYNC SOURCE rebuilds from a new snapshot while the old data stays readable. Keep binlogs longer (binlog_expire_logs_seconds).";
+        "DROP SOURCE and CREATE SOURCE start again with a new snapshot. Keep binlogs longer (binlog_expire_logs_seconds).";
     OtherServer = 108, "55000", Never, "the server is not the one that was captured, or its binlog was reset",
         "The stored position means nothing on this server, so capture stopped before reading anything from it. The mirrored tables stay as of the last checkpoint.",
-        "Point the source back at the old server or at a replica that has executed all of its transactions; else RESYNC SOURCE.";
+        "Bring the old server, or a replica that has executed all of its transactions, back under the source's hostname, then RESUME SOURCE; else DROP SOURCE and CREATE SOURCE.";
     BinlogOff = 109, "55000", Never, "the server writes no binlog",
         "Changes cannot be captured. Nothing was started.",
         "Start the server with log_bin and a server_id; on a managed service switch binary logging or backups on.";
@@ -110,7 +110,7 @@ codes! {
         "SET GLOBAL binlog_row_value_options = '', then let applications reconnect.";
     MissingRight = 114, "42501", Never, "the capturing user lacks a right",
         "Nothing is lost. What needs the right was not started, or has stopped.",
-        "Run the GRANT statement of the detail as an administrator, then RESUME SOURCE.";
+        "Run the GRANT statement of the detail as an administrator, then repeat CREATE SOURCE, or RESUME SOURCE for a source that is there already.";
     NoTableMatched = 115, "42P01", Never, "no table matches",
         "Nothing is captured.",
         "Check the patterns against SHOW TABLES on the server: 'shop.*' is every table of shop, 'shop.orders' is one. Tables the user may not see do not exist for it.";
@@ -122,65 +122,56 @@ codes! {
         "Leave the table out by name, or change the column's type.";
     TooManyConnections = 118, "53300", Backoff, "the server has no free connection",
         "Nothing is lost. Capture tries again by itself.",
-        "Raise max_connections, or lower snapshot_parallelism; capture uses one connection for the stream and one for each parallel read.";
+        "Raise max_connections; capture uses one connection for the stream, one that asks for the log's end, and one for each parallel read of a snapshot (snapshot.parallelism).";
     ServerVersion = 119, "0A000", Never, "the server's version is not supported",
         "Nothing was started.",
         "MySQL 5.7 or newer, or MariaDB 10.4 or newer.";
 
     // Reading the log.
     EventNotUnderstood = 120, "0A000", Never, "the binlog holds an event that is not understood",
-        "The event may change rows, so capture stopped right before it: nothing is skipped. The mirrored tables stay readable as of the last checkpoint.",
-        "Update to a version that knows the event, or RESYNC SOURCE to start again behind it.";
+        "The event may change rows, so what it may concern stopped right before it, a table where that is known and else the source: nothing is skipped. The mirrored tables stay readable as of the last checkpoint.",
+        "RESUME SOURCE with a version that knows the event, or DROP SOURCE and CREATE SOURCE to start again behind it with a new snapshot.";
     DdlNotUnderstood = 121, "0A000", Never, "a schema change is not understood",
         "The table stopped right before the statement. Other tables go on.",
-        "RESYNC SOURCE … TABLE … reads the table again with its new definition.";
+        "DROP SOURCE and CREATE SOURCE read the source's tables again with their present definitions.";
     MinimalImage = 122, "55000", Never, "the binlog holds a change without a full row image",
         "A session wrote with binlog_row_image = MINIMAL or NOBLOB. The table stopped right before that change, since the missing columns are not in the log.",
-        "Find what sets binlog_row_image in its session, then RESYNC SOURCE … TABLE ….";
+        "Find what sets binlog_row_image in its session; then DROP SOURCE and CREATE SOURCE read the tables again.";
     StatementDml = 123, "55000", Never, "the binlog holds a data change as a statement",
         "A session wrote with binlog_format = STATEMENT or MIXED. The tables concerned stopped right before it, since the statement does not say which rows it changed.",
-        "Find what sets binlog_format in its session, then RESYNC SOURCE … TABLE ….";
+        "Find what sets binlog_format in its session; then DROP SOURCE and CREATE SOURCE read the tables again.";
     ChecksumMismatch = 124, "XX001", Backoff, "an event of the binlog fails its checksum",
         "The event was not used. Capture reads it again from the last checkpoint; if it fails again, the server's binlog file is damaged.",
         "Look at the server's disk; SHOW BINLOG EVENTS on the file shows whether the server can read it itself.";
     SchemaMismatch = 125, "55000", Never, "a row in the binlog does not fit the table's known columns",
         "The table stopped right before that row, so that no value lands in a wrong column. Other tables go on.",
-        "RESYNC SOURCE … TABLE … reads the table again with its present definition.";
+        "DROP SOURCE and CREATE SOURCE read the tables again with their present definitions.";
     KeyNotStorable = 126, "22023", Never, "a primary key value cannot be stored",
         "The table stopped: a key that becomes NULL or meets another key after conversion would merge rows that are different.",
-        "Change the value on the server (a zero date, for one), then RESYNC SOURCE … TABLE ….";
+        "Change the value on the server (a zero date, for one); then DROP SOURCE and CREATE SOURCE read the tables again.";
     ValueNotStorable = 127, "22023", Never, "a value cannot be stored",
         "The table stopped right before the row.",
-        "Change the value on the server, then RESYNC SOURCE … TABLE ….";
+        "Change the value on the server; then DROP SOURCE and CREATE SOURCE read the tables again.";
     PayloadNotUnpacked = 128, "XX001", Never, "a compressed transaction of the binlog cannot be unpacked",
         "Capture stopped right before the transaction: nothing is skipped.",
-        "Switch binlog_transaction_compression (MariaDB: log_bin_compress) off on the server, then RESYNC SOURCE.";
-    TransactionTooLarge = 129, "53200", Never, "a transaction is larger than the memory and the disk it may use",
-        "Capture stopped right before the transaction. The mirrored tables stay readable as of the last checkpoint.",
-        "Raise memory_bytes of the source, then RESUME SOURCE.";
+        "Switch binlog_transaction_compression (MariaDB: log_bin_compress) off on the server; then DROP SOURCE and CREATE SOURCE start again behind the transaction.";
 
     // Reading tables.
     TableGone = 130, "42P01", Never, "the table is not on the server any more",
         "What was mirrored of it stays readable.",
-        "ALTER SOURCE … DROP TABLE … takes it out of the source.";
+        "Nothing to do if it was meant. A table that was created again under the name, or renamed, is captured by DROP SOURCE and CREATE SOURCE.";
     QueryFailed = 131, "58000", Backoff, "the server refused a query",
         "Nothing is lost. The query is tried again by itself.",
         "The detail is the server's own message.";
     CascadesNotLogged = 132, "01000", Never, "foreign keys change rows that the binlog does not show",
         "Rows that ON DELETE or ON UPDATE CASCADE and SET NULL change on the server are not in its binlog: the mirror keeps their old state.",
-        "VERIFY TABLE finds such rows. MySQL 9.6 and newer log them.";
+        "Leave out the tables that are changed so, or update to MySQL 9.6 or newer, which logs such changes.";
     TableChanged = 133, "55000", Now, "the table's definition changed while it was read",
         "Nothing is lost: what was read is thrown away and read again with the new definition.",
         "Nothing to do.";
     NotVisible = 134, "57014", Backoff, "a transaction did not become visible in time",
         "Nothing is lost. Capture waits for it again.",
         "Look for a transaction that hangs in its commit on the server, semi-synchronous replication without a replica for one.";
-    SnapshotRestarts = 135, "55000", Backoff, "the table's snapshot has to start again and again",
-        "The table is not visible yet. Other tables go on.",
-        "Schema changes or truncations of the table come faster than it can be read; pause them.";
-    PreparedTransaction = 136, "55000", Now, "a distributed transaction was prepared before the snapshot began",
-        "Nothing is lost: tables whose snapshot may miss its rows are read again.",
-        "Nothing to do.";
 
     // Definitions.
     InvalidDefinition = 140, "22023", Never, "an option of the source is not valid",
@@ -189,9 +180,6 @@ codes! {
     InvalidPattern = 141, "22023", Never, "a table pattern is not valid",
         "Nothing was started.",
         r"Write db.table, db.*, or an anchored regular expression: '^shop\.(orders|items)$'. Flink CDC's 'shop.order_\.*' is accepted.";
-    TargetConflict = 142, "42P07", Never, "two tables would be mirrored into one",
-        "The second table is left out.",
-        "Give it a target of its own with INTO.";
     KeyUnknown = 143, "42703", Never, "a key column does not exist",
         "The table is left out.",
         "Check the column names of KEY (…).";
@@ -202,16 +190,13 @@ codes! {
         "Check the store's address, its credentials and its status page.";
     StoreCorrupt = 151, "XX001", Never, "an object in the store is damaged",
         "What depends on the object cannot be read. Nothing was overwritten.",
-        "Restore the named object from a backup or an object version; else RESYNC SOURCE.";
+        "Restore the named object from a backup or an object version, then RESUME SOURCE. For a table that has stopped, or without a copy: DROP SOURCE and CREATE SOURCE.";
     StoreFull = 152, "53100", Backoff, "the object store has no space left",
         "Nothing is lost. Capture goes on by itself when there is space.",
         "Free space, or raise the quota; DROP SOURCE … PURGE DATA removes what is not needed.";
     CommitUnknown = 153, "08007", Backoff, "the outcome of a checkpoint is not known",
         "The checkpoint is durable or it is not; capture reads it back and goes on from what it finds. No change is applied twice.",
         "Nothing to do, unless it repeats: then look at the store.";
-    SourceHeld = 154, "55006", Backoff, "another server captures this source",
-        "Nothing is lost. The other server writes its checkpoints; this one reads them and takes over when the other is gone.",
-        "Stop the other server, or let it be: one is enough.";
     Fenced = 155, "40001", Backoff, "another server has taken over this source",
         "What this server had not committed is thrown away, and captured by the other one.",
         "If nobody meant it, look for two servers with the same store and clocks or pauses of more than the lease.";

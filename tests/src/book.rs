@@ -18,19 +18,19 @@ pub fn error_pages() -> BTreeMap<String, String> {
     for code in Code::ALL {
         let info = code.info();
         let next = match info.retry {
+            // The class 01 of SQLSTATE is that of warnings.
+            _ if info.sqlstate.starts_with("01") => "a warning: capture goes on",
             Retry::Now => "tried again at once",
             Retry::Backoff => "tried again after a growing pause",
             Retry::Never => "stands still until somebody acts",
         };
         // Writing to a string does not fail.
         let _ = writeln!(index, "| [{code}]({code}.md) | {} | {next} |", info.title);
-        let mut title = info.title.to_owned();
-        title.get_mut(..1).into_iter().for_each(str::make_ascii_uppercase);
         let page = format!(
-            "# {code}: {}\n\nSQLSTATE `{}`. Without help it is {next}.\n\n## What it means\n\n{title}. {}\n\n## What to do\n\n{}\n",
+            "# {code}: {}\n\nSQLSTATE `{}`. By itself: {next}.\n\n## What it means\n\n{}\n\n## What to do\n\n{}\n",
             info.title, info.sqlstate, info.meaning, info.hint
         );
-        pages.insert(format!("{code}.md"), page.replace("it is stands still", "it stands still"));
+        pages.insert(format!("{code}.md"), page);
     }
     pages.insert("README.md".to_owned(), index);
     pages

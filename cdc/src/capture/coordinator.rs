@@ -2,7 +2,7 @@
 //!
 //! It owns the order of things. Everything it sends to the applier is in log order; a page's rows are sent once the
 //! stream has passed the page's HIGH, and only while no schema change of the table was seen since the page was read;
-//! a cut is sent between two transactions only. See DESIGN §3 in the book's internals.
+//! a cut is sent between two transactions only. Design record 0001 says why that is right.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

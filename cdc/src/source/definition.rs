@@ -172,7 +172,7 @@ pub enum OnPurged {
     /// The source stops with an error.
     #[default]
     Error,
-    /// The source is read again from a new snapshot.
+    /// The source is read again from a new snapshot. Not built yet: `CREATE SOURCE` refuses it.
     Resnapshot,
 }
 

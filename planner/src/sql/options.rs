@@ -65,7 +65,7 @@ pub const KNOWN: &[KnownOption] = &[
     source("schema-change.enabled", &["include-schema-changes"], OptionKind::OneOf(&["true"])),
     source("heartbeat.interval", &[], OptionKind::Duration),
     source("checkpoint.interval", &[], OptionKind::Duration),
-    source("on-purged", &[], OptionKind::OneOf(&["error", "resnapshot"])),
+    source("on-purged", &[], OptionKind::OneOf(&["error"])),
     source("memory", &["memory.bytes"], OptionKind::Bytes),
     source("buckets", &[], OptionKind::Integer(1, 4096)),
 ];

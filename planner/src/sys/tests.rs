@@ -29,7 +29,7 @@ fn state() -> SysState {
         code: "TG0121".to_owned(),
         message: "a schema change is not understood".to_owned(),
         detail: None,
-        hint: Some("RESYNC".to_owned()),
+        hint: Some("RESUME SOURCE".to_owned()),
         table: Some("shop.orders".to_owned()),
     };
     let table = TableStatus {
@@ -85,7 +85,7 @@ async fn jobs_name_what_is_wrong_and_what_to_do() {
     assert_eq!(value("state"), Cell::from("streaming"));
     assert_eq!(value("error_table_count"), Cell::BigInt(1));
     assert_eq!(value("error_code"), Cell::from("TG0121"));
-    assert_eq!(value("hint"), Cell::from("RESYNC"));
+    assert_eq!(value("hint"), Cell::from("RESUME SOURCE"));
     assert_eq!(value("last_checkpoint"), Cell::BigInt(4));
     assert_eq!(value("snapshot_progress"), Cell::Null);
 }
