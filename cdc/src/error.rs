@@ -92,7 +92,7 @@ codes! {
         "DROP SOURCE and CREATE SOURCE start again with a new snapshot. Keep binlogs longer (binlog_expire_logs_seconds).";
     OtherServer = 108, "55000", Never, "the server is not the one that was captured, or its binlog was reset",
         "The stored position means nothing on this server, so capture stopped before reading anything from it. The mirrored tables stay as of the last checkpoint.",
-        "Bring the old server, or a replica that has executed all of its transactions, back under the source's hostname, then RESUME SOURCE; else DROP SOURCE and CREATE SOURCE.";
+        "Bring the old server back under the source's hostname, then RESUME SOURCE; else DROP SOURCE and CREATE SOURCE.";
     BinlogOff = 109, "55000", Never, "the server writes no binlog",
         "Changes cannot be captured. Nothing was started.",
         "Start the server with log_bin and a server_id; on a managed service switch binary logging or backups on.";

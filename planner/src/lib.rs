@@ -5,7 +5,8 @@
 //! Nothing here speaks a client's protocol or MySQL's: `server` does the one, `tidegate-cdc` the other.
 //!
 //! To read: [`error`], [`sql`] (text to statement), [`catalog`] (what is defined), [`session`] (what a connection may run,
-//! and how), [`jobs`] (the seam to what captures), then `table` and `pg_catalog` (what queries see) and [`sys`] (system views).
+//! and how), [`jobs`] (the seam to what captures), [`context`] (what a statement is run in), then `table` and `pg_catalog` (what
+//! queries see) and [`sys`] (system views).
 
 pub mod catalog;
 pub mod context;

@@ -4,8 +4,9 @@
 //! tables (`tidegate-storage`).
 //!
 //! To read: [`config`] (options), [`server`] (start and stop), `supervisor` (capture jobs), then `pg`, in the order a
-//! message takes: `connection` (the socket), `startup`, `message` (the wire format), `session` (what a message does, with
-//! `simple` and `extended`), `rows` and `encode` (results), `params` (values sent by clients), `errors`, `cancel`.
+//! message takes: `connection` (the socket), `startup` and `auth` (who comes), `message` (the wire format), `session` (what a
+//! message does, with `simple` and `extended`), `params` (values sent by clients), `rows`, `encode` and `output` (results),
+//! `errors`, `cancel`.
 
 pub mod config;
 mod pg;

@@ -1,7 +1,8 @@
 //! What the end-to-end tests and the benchmarks share: real servers, a Tidegate process, writers, readers and comparisons.
 //!
-//! Read [`servers`] and [`gate`] for the processes under test, [`workload`] for what writes, [`canonical`] for how tables are compared, [`checkpoints`]
-//! for reading the store without the server.
+//! Read [`servers`] and [`gate`] for the processes under test (kept by [`guard`]), [`pg`] and [`pypaimon`] for what reads, [`workload`] and [`bank`] for what
+//! writes, [`await_state`] for waiting, [`canonical`] for how tables are compared, [`checkpoints`] for reading the store without the server, [`book`] for the
+//! pages of the book that are made from the code.
 
 pub mod await_state;
 pub mod bank;

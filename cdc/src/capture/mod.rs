@@ -3,8 +3,8 @@
 //! Reading order: [`view`] (what readers get), [`status`] (what operators get), [`state`] (what a checkpoint holds of a
 //! job), [`table`] (one captured table while the job runs), [`pages`] (the readers of the initial snapshot),
 //! [`coordinator`] (the loop that joins stream and pages and cuts checkpoints), [`applier`] (writers and commits),
-//! [`session`] (recovery and connections), [`job`]
-//! (lease, retries, the handle).
+//! [`session`] (recovery and connections), [`job`] (lease, retries, the handle), [`storage_error`] (storage's errors in
+//! capture's codes).
 
 mod applier;
 mod coordinator;

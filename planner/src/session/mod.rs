@@ -1,8 +1,8 @@
 //! What runs statements: one [`Engine`] for the process, one [`Session`] for each connection.
 //!
 //! [`engine`] holds what all sessions share, [`execute`] is where a statement goes, [`transaction`] and [`settings`] are the state of a
-//! connection, [`query`] plans what DataFusion runs, [`sources`], [`wait`] and [`explain`] run the statements about sources, and
-//! [`diagnose`] says DataFusion's errors as PostgreSQL would.
+//! connection, [`query`] plans what DataFusion runs, [`sources`], [`objects`], [`wait`], [`explain`] and [`show`] run the
+//! statements of our own, [`outcome`] and [`names`] are what statements answer, and [`diagnose`] says DataFusion's errors as PostgreSQL would.
 
 mod diagnose;
 mod engine;

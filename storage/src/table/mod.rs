@@ -13,7 +13,8 @@
 //! * `merge`: several sorted inputs become one; `bucket`: the files of one bucket and a flush into it.
 //! * `flush`: buffered rows go to their buckets; `compaction`: merges that run beside the writer.
 //! * `commit`: the difference to the last snapshot as manifests, index files and a snapshot.
-//! * `version`: what readers get; `writer`: all of it together.
+//! * `version`: what readers get; `layout` and `names`: where objects lie and what they are called.
+//! * `writer`: all of it together.
 
 mod bucket;
 mod commit;
