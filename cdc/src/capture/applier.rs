@@ -53,6 +53,8 @@ pub(super) enum Work {
     Stop {
         table: TableIndex,
     },
+    /// Everything buffered goes to files, so that its memory comes back.
+    Flush,
     Cut(Cut),
 }
 
@@ -168,6 +170,14 @@ impl Applier {
                         slot.changed = true;
                     }
                 }
+                Work::Flush => {
+                    for slot in &mut self.slots {
+                        if let Some(writer) = &mut slot.writer {
+                            writer.flush().await.map_err(|e| failed(&slot.name, e))?;
+                        }
+                        slot.memory.clear();
+                    }
+                }
                 Work::Cut(cut) => self.cut(cut).await?,
             }
         }
@@ -177,9 +187,7 @@ impl Applier {
     async fn restart(&mut self, table: TableIndex, schema: TableSchema, loading: bool) -> Result<(), Error> {
         let context = writer_context(&self.store, &self.clock, self.source_id);
         let Some(slot) = self.slots.get_mut(table) else { return Ok(()) };
-        if loading {
-            slot.freeze();
-        }
+        slot.freeze();
         slot.memory.clear();
         (slot.committed, slot.version) = (None, None);
         let options = TableOptions { buckets: slot.state.buckets.max(1), ..TableOptions::default() };

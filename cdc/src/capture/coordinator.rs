@@ -15,7 +15,7 @@ use tracing::{info, warn};
 
 use super::applier::{Cut, Work};
 use super::job::{Control, StatusBoard};
-use super::pages::{PERMIT_BYTES, ReadEvent, ReadJob, ReadPage, Readers, reserve};
+use super::pages::{PERMIT_BYTES, ReadEvent, ReadJob, ReadPage, Readers, permits, reserve};
 use super::state::SourceState;
 use super::status::{ErrorInfo, JobState};
 use super::table::{CapturedTable, Phase, ReadToken, TableIndex};
@@ -26,7 +26,7 @@ use crate::mysql::binlog::{DecodeError, Event, TableMap, parse_event};
 use crate::mysql::ddl::{self, Statement, TableName};
 use crate::mysql::types::MysqlTable;
 use crate::source::definition::CaptureOptions;
-use crate::source::position::{FilePosition, Gtid, GtidSet, MariaGtidSet, MysqlGtidSet, Position};
+use crate::source::position::{FilePosition, Gtid, Position};
 use tidegate_storage::clock::Clock;
 use tidegate_storage::table::RowKind;
 
@@ -105,6 +105,8 @@ pub(super) struct Cuts {
     /// Who asked before the outstanding cut was sent, and is answered by it.
     answered_by_outstanding: Vec<oneshot::Sender<u64>>,
     stopping: bool,
+    /// The cut that is outstanding is the last one.
+    last_sent: bool,
 }
 
 impl Cuts {
@@ -118,6 +120,7 @@ impl Cuts {
             waiting: Vec::new(),
             answered_by_outstanding: Vec::new(),
             stopping: false,
+            last_sent: false,
         }
     }
 }
@@ -162,7 +165,7 @@ impl Coordinator<'_> {
                         s.last_checkpoint = number;
                         s.last_checkpoint_at_ms = Some(now);
                     });
-                    if self.cuts.stopping {
+                    if self.cuts.last_sent {
                         return Ok(());
                     }
                 }
@@ -233,9 +236,6 @@ impl Coordinator<'_> {
                 }
             }
             ReadEvent::Page(page) => {
-                if let Some(table) = self.tables.get_mut(page.table) {
-                    table.rows_read += page.page.batch.num_rows() as u64;
-                }
                 self.held.push_back(page);
             }
             ReadEvent::Failed { table: index, generation, range, error } => {
@@ -324,6 +324,7 @@ impl Coordinator<'_> {
         table.changed = true;
         self.cuts.dirty = true;
         let rows = page.page.batch.num_rows();
+        table.rows_read += rows as u64;
         if rows > 0 {
             let kinds = vec![RowKind::InsertAbsent; rows];
             let work = Work::Apply { table: index, batch: page.page.batch, kinds, memory: page.memory };
@@ -446,8 +447,9 @@ impl Coordinator<'_> {
         self.stream.in_transaction = false;
         self.stream.explicit = false;
         self.stream.ids.clear();
-        if let Some(gtid) = self.stream.gtid.take() {
-            self.position.gtid.get_or_insert_with(|| empty_set(&gtid)).add(&gtid);
+        // A set that is begun here would not hold what came before; where the position has none, the file counts.
+        if let (Some(gtid), Some(set)) = (self.stream.gtid.take(), &mut self.position.gtid) {
+            set.add(&gtid);
         }
         self.position.file.clone_from(&self.stream.reached);
     }
@@ -582,9 +584,11 @@ impl Coordinator<'_> {
                 Ok(())
             }
             Statement::DropDatabase(database) => {
-                let gone: Vec<_> = (0..self.tables.len())
-                    .filter(|i| self.tables.get(*i).is_some_and(|t| t.is_captured() && t.mysql.database == database))
-                    .collect();
+                let name = self.name_key(&database, "").0;
+                let is_gone =
+                    |t: &CapturedTable| t.is_captured() && self.name_key(&t.mysql.database, "").0 == name;
+                let gone: Vec<_> =
+                    self.tables.iter().enumerate().filter(|(_, t)| is_gone(t)).map(|(index, _)| index).collect();
                 for index in gone {
                     let error = Error::new(Code::TableGone, format!("database {database} was dropped"));
                     self.stop_table(index, error).await?;
@@ -755,6 +759,7 @@ impl Coordinator<'_> {
         let cut = Cut { position: self.position.clone(), source, tables, done };
         self.work.send(Work::Cut(cut)).await.map_err(applier_gone)?;
         self.cuts.outstanding = Some(outstanding);
+        self.cuts.last_sent = self.cuts.stopping;
         self.cuts.answered_by_outstanding.append(&mut self.cuts.waiting);
         self.cuts.dirty = false;
         self.cuts.live_dirty = false;
@@ -775,7 +780,15 @@ impl Coordinator<'_> {
                 .with_source(e)
         })?;
         table.transaction_start = 0;
-        let memory = reserve(&self.memory, self.memory_bytes, bytes).await;
+        let permits = permits(self.memory_bytes, bytes);
+        let memory = match Arc::clone(&self.memory).try_acquire_many_owned(permits) {
+            Ok(memory) => memory,
+            Err(_) => {
+                // All shares are the applier's. Only a flush gives them back, and below its own limit it would not come.
+                self.work.send(Work::Flush).await.map_err(applier_gone)?;
+                reserve(&self.memory, self.memory_bytes, bytes).await
+            }
+        };
         self.work.send(Work::Apply { table: index, batch, kinds, memory }).await.map_err(applier_gone)
     }
 
@@ -813,14 +826,6 @@ pub(super) fn name_key(info: &ServerInfo, database: &str, table: &str) -> (Strin
         (database.to_owned(), table.to_owned())
     } else {
         (database.to_lowercase(), table.to_lowercase())
-    }
-}
-
-/// The empty set of a transaction's flavour.
-fn empty_set(gtid: &Gtid) -> GtidSet {
-    match gtid {
-        Gtid::Mysql { .. } => GtidSet::Mysql(MysqlGtidSet::new()),
-        Gtid::MariaDb { .. } => GtidSet::MariaDb(MariaGtidSet::new()),
     }
 }
 

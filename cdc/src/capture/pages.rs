@@ -60,10 +60,14 @@ pub(super) struct Readers {
 /// Bytes behind one permit of a memory semaphore.
 pub(super) const PERMIT_BYTES: usize = 1024;
 
+/// The permits that `bytes` need; more than the whole budget are all of it.
+pub(super) fn permits(budget: usize, bytes: usize) -> u32 {
+    u32::try_from((bytes.min(budget) / PERMIT_BYTES).max(1)).unwrap_or(u32::MAX)
+}
+
 /// Takes the share of a budget that `bytes` need; more than the whole budget takes all of it.
 pub(super) async fn reserve(memory: &Arc<Semaphore>, budget: usize, bytes: usize) -> OwnedSemaphorePermit {
-    let permits = (bytes.min(budget) / PERMIT_BYTES).max(1) as u32;
-    let taken = Arc::clone(memory).acquire_many_owned(permits).await;
+    let taken = Arc::clone(memory).acquire_many_owned(permits(budget, bytes)).await;
     taken.expect("memory semaphores are never closed")
 }
 

@@ -170,6 +170,8 @@ impl TableWriter {
     /// The snapshot pages have all been applied. The deleted keys are forgotten; a loading that begins later starts
     /// without any.
     pub fn end_loading(&mut self) {
+        // The snapshot is prepared once more, so that a table that became complete with nothing new is published.
+        self.changed = true;
         self.set_loading(None);
     }
 

@@ -65,7 +65,6 @@ impl std::fmt::Debug for EventStream {
 mod kind {
     pub(super) const ROTATE: u8 = 4;
     pub(super) const FORMAT_DESCRIPTION: u8 = 15;
-    pub(super) const TABLE_MAP: u8 = 19;
     pub(super) const HEARTBEAT: u8 = 27;
     pub(super) const TRANSACTION_PAYLOAD: u8 = 40;
     pub(super) const HEARTBEAT_V2: u8 = 41;
@@ -272,7 +271,7 @@ impl EventStream {
         }
         !matches!(
             event.header.kind,
-            kind::ROTATE | kind::FORMAT_DESCRIPTION | kind::TABLE_MAP | kind::HEARTBEAT | kind::HEARTBEAT_V2
+            kind::ROTATE | kind::FORMAT_DESCRIPTION | kind::HEARTBEAT | kind::HEARTBEAT_V2
         )
     }
 }

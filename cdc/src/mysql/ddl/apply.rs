@@ -51,7 +51,7 @@ impl Applied {
                 self.rewritten("a partition operation moved rows without logging them");
                 Ok(())
             }
-            Clause::Harmless => Ok(()),
+            Clause::ExchangedWith(_) | Clause::Harmless => Ok(()),
         }
     }
 
@@ -88,7 +88,9 @@ impl Applied {
             self.rewritten(format!("the server numbered the new column {}", def.name));
         } else {
             match &def.default {
-                DefaultValue::Absent if !def.not_null => {}
+                // An older server gives a TIMESTAMP without a default the present time.
+                DefaultValue::Absent
+                    if !def.not_null && !matches!(column.column_type, MysqlType::Timestamp { .. }) => {}
                 DefaultValue::Null => {}
                 // The server gives every stored row the default (or the type's zero) without logging a row.
                 _ => self.rewritten(format!("stored rows got a value in the new column {}", def.name)),
@@ -169,7 +171,9 @@ impl Applied {
         let key = self.is_key(&old.name);
         let new = column_of(def, Some(&old), flavor);
         let (old_type, new_type) = (old.column_type.data_type()?, new.column_type.data_type()?);
-        if def.generated || old.generated != new.generated {
+        if def.auto_increment {
+            self.rewritten(format!("the server may have numbered the column {}", def.name));
+        } else if def.generated || old.generated != new.generated {
             self.rewritten(format!("the server computed the column {}", def.name));
         } else if let Some(why) = rewrites(&old.column_type, &new.column_type) {
             self.rewritten(format!("values of the column {} {why}", def.name));
@@ -178,8 +182,9 @@ impl Applied {
             self.rewritten(format!("the column {} became NOT NULL", def.name));
         } else if !readable_as(&old_type, &new_type) {
             self.rewritten(format!("values of the column {} take another form", def.name));
-        } else if key && old_type != new_type {
-            self.rewritten(format!("the key column {} changed its type", def.name));
+        } else if key && old.column_type != new.column_type {
+            // The order of the key, a collation's too, is what ranges and their progress rely on.
+            self.rewritten(format!("the key column {} changed its type or collation", def.name));
         }
         if def.name != old.name {
             self.rename(at, &def.name);

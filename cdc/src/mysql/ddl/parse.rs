@@ -64,6 +64,8 @@ pub(crate) enum Clause {
     PrimaryKey,
     /// Rows vanish or come by a partition operation that logs none.
     PartitionRows,
+    /// The rows of a partition were swapped with those of this table, without a row event.
+    ExchangedWith(TableName),
     /// Indexes, options, defaults: neither columns nor stored values change.
     Harmless,
 }
@@ -319,10 +321,12 @@ impl Reader<'_> {
     }
 
     fn create(&mut self) -> Option<Statement> {
-        self.eat_all(&["or", "replace"]);
+        let replaces = self.eat_all(&["or", "replace"]);
         if self.eat("table") {
             self.eat_all(&["if", "not", "exists"]);
-            return Some(Statement::Create(self.table_name()?));
+            let table = self.table_name()?;
+            // What had the name is dropped with its rows.
+            return Some(if replaces { Statement::Drop(vec![table]) } else { Statement::Create(table) });
         }
         let object = self.word()?;
         HARMLESS_OBJECT.contains(&object.as_str()).then_some(Statement::Irrelevant)
@@ -366,7 +370,17 @@ impl Reader<'_> {
                 out.push(Clause::ConvertCharset);
                 self.skip_clause()
             }
-            "truncate" | "exchange" | "discard" | "import" | "coalesce" | "reorganize" | "remove" | "rebuild"
+            "exchange" => {
+                out.push(Clause::PartitionRows);
+                while !self.eat_all(&["with", "table"]) {
+                    self.peek()?;
+                    self.at += 1;
+                }
+                out.push(Clause::ExchangedWith(self.table_name()?));
+                self.at = self.tokens.len();
+                Some(())
+            }
+            "truncate" | "discard" | "import" | "coalesce" | "reorganize" | "remove" | "rebuild"
             | "partition" => {
                 // COALESCE, REORGANIZE, REMOVE, REBUILD and PARTITION BY move rows but keep them.
                 let keeps = matches!(verb.as_str(), "coalesce" | "reorganize" | "remove" | "rebuild" | "partition");

@@ -64,7 +64,7 @@ fn statements_are_told_apart() {
         parse("create table if not exists `odd``name` (id int)", "shop"),
         Statement::Create(name("shop", "odd`name"))
     );
-    assert_eq!(parse("CREATE OR REPLACE TABLE t LIKE u", "shop"), Statement::Create(name("shop", "t")));
+    assert_eq!(parse("CREATE OR REPLACE TABLE t LIKE u", "shop"), Statement::Drop(vec![name("shop", "t")]));
     for sql in [
         "GRANT SELECT ON *.* TO x",
         "CREATE UNIQUE INDEX i ON t (a)",
@@ -124,6 +124,10 @@ fn harmless_alters_are_read_whole() {
         assert!(clauses(sql).iter().all(|c| *c == Clause::Harmless), "{sql}: {:?}", clauses(sql));
     }
     assert_eq!(clauses("ALTER TABLE t DROP PARTITION p1"), [Clause::PartitionRows]);
+    assert_eq!(
+        clauses("ALTER TABLE t EXCHANGE PARTITION p1 WITH TABLE other.u WITHOUT VALIDATION"),
+        [Clause::PartitionRows, Clause::ExchangedWith(name("other", "u"))]
+    );
     assert_eq!(
         clauses("ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (a, b)"),
         [Clause::PrimaryKey, Clause::PrimaryKey]
@@ -191,6 +195,7 @@ fn rewritten_values_are_noticed() {
         "ALTER TABLE t MODIFY price DECIMAL(10,1)",
         "ALTER TABLE t MODIFY name TEXT NOT NULL",
         "ALTER TABLE t MODIFY price DOUBLE",
+        "ALTER TABLE t ADD c TIMESTAMP",
     ] {
         assert!(alter(sql).rewrites.is_some(), "{sql}");
     }

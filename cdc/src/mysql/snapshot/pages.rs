@@ -98,7 +98,8 @@ async fn select(
     let (batch, _) = buffer.take().map_err(|error| {
         Error::new(Code::ValueNotStorable, format!("a page of {name} does not fit into columns")).with_source(error)
     })?;
-    Ok((batch, last_key, seen < limit))
+    // Rows that were left out are still to come.
+    Ok((batch, last_key, taken == seen && seen < limit))
 }
 
 const NO_SUCH_KEY: u16 = 1176;
