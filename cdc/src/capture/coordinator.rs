@@ -22,7 +22,7 @@ use super::table::{CapturedTable, Phase, ReadToken, TableIndex};
 use crate::error::{Code, Error, Retry};
 use crate::mysql::ServerInfo;
 use crate::mysql::binlog::stream::RawEvent;
-use crate::mysql::binlog::{DecodeError, Event, TableMap, parse_event};
+use crate::mysql::binlog::{DecodeError, Event, TableMap, Xid, parse_event};
 use crate::mysql::ddl::{self, Statement, TableName};
 use crate::mysql::types::MysqlTable;
 use crate::source::definition::CaptureOptions;
@@ -55,7 +55,8 @@ pub(super) struct Coordinator<'a> {
     pub(super) memory_bytes: usize,
     /// The last transaction boundary.
     pub(super) position: Position,
-    pub(super) changes_total: u64,
+    /// The source's own part of the next checkpoint.
+    pub(super) source: SourceState,
     pub(super) stream: StreamState,
     pub(super) cuts: Cuts,
     /// Pages that wait for the stream to pass their HIGH, oldest first.
@@ -238,8 +239,8 @@ impl Coordinator<'_> {
             ReadEvent::Page(page) => {
                 self.held.push_back(page);
             }
-            ReadEvent::Failed { table: index, generation, range, error } => {
-                self.read_failed(index, generation, range, error).await?;
+            ReadEvent::Failed { table: index, generation, range, error, end } => {
+                self.read_failed(index, generation, range, error, end).await?;
             }
         }
         Ok(())
@@ -251,6 +252,7 @@ impl Coordinator<'_> {
         generation: u64,
         range: Option<(usize, Arc<ReadToken>)>,
         error: Error,
+        end: Option<FilePosition>,
     ) -> Result<(), Error> {
         let Some(table) = self.tables.get_mut(index) else { return Ok(()) };
         let stale = table.generation != generation || range.as_ref().is_some_and(|(_, token)| token.is_cancelled());
@@ -258,7 +260,12 @@ impl Coordinator<'_> {
             return Ok(());
         }
         if error.retry == Retry::Never {
-            return self.stop_table(index, error).await;
+            // The server may be ahead: a schema change that the stream has not reached yet explains values that do not
+            // fit. It is judged once the stream has passed the log's end of the first failure.
+            let since = table.refused.get_or_insert_with(|| end.unwrap_or_else(|| FilePosition::new("", 0))).clone();
+            if self.stream.reached.as_ref().is_some_and(|reached| since <= *reached) {
+                return self.stop_table(index, error).await;
+            }
         }
         warn!(table = table.name, code = %error.code, %error, "a snapshot read failed and is tried again");
         self.status.record(ErrorInfo::new(&error, Some(&table.name), self.clock.now_ms()));
@@ -322,6 +329,7 @@ impl Coordinator<'_> {
         run.state.done |= page.page.end_of_range;
         let complete = runs.iter().all(|r| r.state.done);
         table.changed = true;
+        table.refused = None;
         self.cuts.dirty = true;
         let rows = page.page.batch.num_rows();
         table.rows_read += rows as u64;
@@ -383,7 +391,7 @@ impl Coordinator<'_> {
             Event::Query(query) => self.query(&query.database, &query.sql).await?,
             Event::Xid(_) => self.end_transaction(),
             Event::XaPrepare { one_phase: true, .. } => self.end_transaction(),
-            Event::XaPrepare { .. } => self.xa_prepare().await?,
+            Event::XaPrepare { xid, .. } => self.xa_prepare(&xid).await?,
             Event::TableMap(map) => self.table_map(map).await?,
             Event::Rows(rows) => {
                 let Some(index) = self.stream.ids.get(&rows.table_id).copied() else { return Ok(()) };
@@ -392,7 +400,7 @@ impl Coordinator<'_> {
                 match decoder.decode(&rows, buffer) {
                     Ok(changes) => {
                         table.changes += changes as u64;
-                        self.changes_total += changes as u64;
+                        self.source.changes_total += changes as u64;
                         self.cuts.dirty = true;
                         self.cuts.live_dirty |= !table.is_loading();
                         if table.buffer.bytes() >= HAND_OVER_BYTES {
@@ -504,7 +512,7 @@ impl Coordinator<'_> {
                     }
                     // XA END is followed by XA PREPARE; XA COMMIT and XA ROLLBACK of prepared rows stand alone.
                     "END" => {}
-                    _ => self.end_transaction(),
+                    verb => self.xa_ends(verb == "COMMIT", text).await?,
                 }
                 return Ok(());
             }
@@ -535,8 +543,29 @@ impl Coordinator<'_> {
         Ok(())
     }
 
+    /// XA COMMIT or XA ROLLBACK. The tables of a transaction that was prepared in the stream have stopped; what a commit
+    /// of one prepared earlier changed was in no page and is in no event, so that every table is read again.
+    async fn xa_ends(&mut self, commits: bool, statement: &str) -> Result<(), Error> {
+        let known = statement
+            .split_whitespace()
+            .nth(2)
+            .is_some_and(|xid| self.source.prepared.remove(&xid.to_ascii_lowercase()));
+        self.end_transaction();
+        if known || !commits {
+            return Ok(());
+        }
+        warn!("an XA transaction that was prepared before the capture began was committed; its tables are read again");
+        for index in 0..self.tables.len() {
+            let Some(table) = self.tables.get(index).filter(|t| t.is_captured()) else { continue };
+            let (mysql, schema) = ((*table.mysql).clone(), (*table.schema).clone());
+            self.restart_table(index, mysql, schema, true).await?;
+        }
+        Ok(())
+    }
+
     /// Rows between XA START and XA PREPARE count only once XA COMMIT is seen.
-    async fn xa_prepare(&mut self) -> Result<(), Error> {
+    async fn xa_prepare(&mut self, xid: &Xid) -> Result<(), Error> {
+        self.source.prepared.insert(xid_text(xid));
         let touched: Vec<_> = self.stream.ids.values().copied().collect();
         if !self.stream.handed_over {
             for table in &mut self.tables {
@@ -563,10 +592,21 @@ impl Coordinator<'_> {
     async fn statement(&mut self, statement: Statement, sql: &str) -> Result<(), Error> {
         match statement {
             Statement::Irrelevant | Statement::Create(_) => Ok(()),
-            Statement::Alter { table, clauses } => match self.captured(&table) {
-                Some(index) => self.alter(index, &clauses, sql).await,
-                None => Ok(()),
-            },
+            Statement::Alter { table, clauses } => {
+                for clause in &clauses {
+                    if let ddl::Clause::ExchangedWith(other) = clause
+                        && let Some(index) = self.captured(other)
+                        && let Some(table) = self.tables.get(index)
+                    {
+                        let (mysql, schema) = ((*table.mysql).clone(), (*table.schema).clone());
+                        self.restart_table(index, mysql, schema, true).await?;
+                    }
+                }
+                match self.captured(&table) {
+                    Some(index) => self.alter(index, &clauses, sql).await,
+                    None => Ok(()),
+                }
+            }
             Statement::Truncate(table) => match self.captured(&table) {
                 Some(index) => self.truncated(index).await,
                 None => Ok(()),
@@ -585,8 +625,7 @@ impl Coordinator<'_> {
             }
             Statement::DropDatabase(database) => {
                 let name = self.name_key(&database, "").0;
-                let is_gone =
-                    |t: &CapturedTable| t.is_captured() && self.name_key(&t.mysql.database, "").0 == name;
+                let is_gone = |t: &CapturedTable| t.is_captured() && self.name_key(&t.mysql.database, "").0 == name;
                 let gone: Vec<_> =
                     self.tables.iter().enumerate().filter(|(_, t)| is_gone(t)).map(|(index, _)| index).collect();
                 for index in gone {
@@ -629,7 +668,7 @@ impl Coordinator<'_> {
         }
     }
 
-    /// Captured tables whose name is among the words of a statement.
+    /// Captured tables whose name and database are among the words of a statement; its default database counts as one.
     fn named(&self, names: &[String]) -> Vec<TableIndex> {
         let is_named =
             |t: &CapturedTable| t.is_captured() && names.iter().any(|n| n.eq_ignore_ascii_case(&t.mysql.name));
@@ -755,8 +794,7 @@ impl Coordinator<'_> {
             })
             .collect();
         let (done, outstanding) = oneshot::channel();
-        let source = SourceState { changes_total: self.changes_total };
-        let cut = Cut { position: self.position.clone(), source, tables, done };
+        let cut = Cut { position: self.position.clone(), source: self.source.clone(), tables, done };
         self.work.send(Work::Cut(cut)).await.map_err(applier_gone)?;
         self.cuts.outstanding = Some(outstanding);
         self.cuts.last_sent = self.cuts.stopping;
@@ -802,7 +840,7 @@ impl Coordinator<'_> {
             status.tables = self.tables.iter().map(CapturedTable::status).collect();
             status.position = self.position.clone();
             status.last_event_at_ms = self.stream.last_event_at_ms;
-            status.changes_total = self.changes_total;
+            status.changes_total = self.source.changes_total;
             let level = match (&status.server_position, &self.stream.reached) {
                 (Some(server), Some(reached)) => reached >= server,
                 _ => false,
@@ -818,6 +856,12 @@ impl Coordinator<'_> {
             };
         });
     }
+}
+
+/// An XA transaction as statements of the log name it.
+fn xid_text(xid: &Xid) -> String {
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    format!("x'{}',x'{}',{}", hex(&xid.global), hex(&xid.branch), xid.format)
 }
 
 /// How a table's name is compared: as it is, or without case where the server folds it.

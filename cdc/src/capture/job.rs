@@ -1,9 +1,11 @@
 //! The life of a job around its sessions: lease, recovery, retries, and the handle others hold.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tidegate_storage::checkpoint::{Claim, Holder, Lease};
+use tidegate_storage::ErrorKind;
+use tidegate_storage::checkpoint::{CheckpointLog, Claim, Holder, Lease};
 use tidegate_storage::clock::Clock;
 use tidegate_storage::store::StoreRef;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -13,7 +15,7 @@ use uuid::Uuid;
 
 use super::session::{Ended, Session};
 use super::status::{ErrorInfo, JobState, JobStatus};
-use super::view::SourceView;
+use super::view::{SourceView, view_of};
 use crate::error::{Code, Error, Retry};
 use crate::source::definition::SourceDefinition;
 
@@ -59,6 +61,8 @@ pub struct CaptureHandle {
     views: watch::Receiver<Arc<SourceView>>,
     statuses: watch::Receiver<Arc<JobStatus>>,
     task: Arc<tokio::sync::Mutex<Option<JoinHandle<()>>>>,
+    /// Outlives a request that a failing session has taken with it.
+    stopping: Arc<AtomicBool>,
 }
 
 impl CaptureJob {
@@ -69,6 +73,7 @@ impl CaptureJob {
         let (view_tx, views) = watch::channel(Arc::new(SourceView::empty(definition.name.clone(), definition.id)));
         let started = JobStatus { started_at_ms: env.clock.now_ms(), ..JobStatus::default() };
         let (status_tx, statuses) = watch::channel(Arc::new(started));
+        let stopping = Arc::new(AtomicBool::new(false));
         let runner = Runner {
             definition: Arc::clone(&definition),
             env,
@@ -76,9 +81,10 @@ impl CaptureJob {
             views: view_tx,
             status: StatusBoard { sender: status_tx },
             attempts: 0,
+            stopping: Arc::clone(&stopping),
         };
         let task = Arc::new(tokio::sync::Mutex::new(Some(tokio::spawn(runner.run()))));
-        CaptureHandle { definition, control, views, statuses, task }
+        CaptureHandle { definition, control, views, statuses, task, stopping }
     }
 }
 
@@ -118,6 +124,7 @@ impl CaptureHandle {
 
     /// Ends the job behind a last checkpoint and gives the source free. Safe to call more than once.
     pub async fn stop(&self) -> Result<(), Error> {
+        self.stopping.store(true, Ordering::Release);
         // A job that has ended by itself does not listen any more.
         let _ = self.control.send(Control::Stop).await;
         if let Some(task) = self.task.lock().await.take() {
@@ -158,6 +165,7 @@ struct Runner {
     views: watch::Sender<Arc<SourceView>>,
     status: StatusBoard,
     attempts: u32,
+    stopping: Arc<AtomicBool>,
 }
 
 impl Runner {
@@ -182,6 +190,11 @@ impl Runner {
                 Err(failure) => failure,
             };
             self.status.record(ErrorInfo::new(&failure, None, self.env.clock.now_ms()));
+            if self.stopping.load(Ordering::Acquire) {
+                warn!(source, code = %failure.code, error = %failure, "capture stopped without a last checkpoint");
+                self.status.update(|s| s.state = JobState::Stopped);
+                return;
+            }
             if began.elapsed() > HEALTHY_AFTER {
                 pause = FIRST_PAUSE;
             }
@@ -226,6 +239,7 @@ impl Runner {
                     s.state = JobState::Standby;
                     s.holder = Some(holder);
                 });
+                self.follow().await?;
                 return Ok(Ended::Held);
             }
         };
@@ -257,6 +271,18 @@ impl Runner {
         ended
     }
 
+    /// Shows what the holder of the source has made durable meanwhile.
+    async fn follow(&self) -> Result<(), Error> {
+        let log = CheckpointLog::new(self.env.store.clone(), self.definition.id);
+        if let Some(state) = log.recover().await?
+            && state.number > self.views.borrow().checkpoint
+        {
+            let view = view_of(&self.env.store, self.definition.id, &self.definition.name, &state).await?;
+            self.views.send_replace(Arc::new(view));
+        }
+        Ok(())
+    }
+
     /// Waits, answering requests; `true` when the job is to stop.
     async fn wait(&mut self, pause: Duration) -> bool {
         let until = tokio::time::Instant::now() + pause;
@@ -279,10 +305,15 @@ impl Runner {
 async fn keep(lease: Arc<tokio::sync::Mutex<Option<Lease>>>) -> Error {
     loop {
         tokio::time::sleep(RENEW_EVERY).await;
-        if let Some(lease) = lease.lock().await.as_mut()
-            && let Err(error) = lease.renew().await
-        {
-            return Error::from(error);
+        let mut lease = lease.lock().await;
+        let Some(lease) = lease.as_mut() else { continue };
+        match lease.renew().await {
+            Ok(()) => {}
+            // The lease lasts over several renewals: one that fails is tried again.
+            Err(error) if error.kind() != ErrorKind::Conflict && !lease.may_have_lapsed() => {
+                warn!(%error, "the lease was not renewed");
+            }
+            Err(error) => return Error::from(error),
         }
     }
 }

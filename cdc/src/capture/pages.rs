@@ -10,12 +10,13 @@ use tokio_util::task::AbortOnDropHandle;
 use super::table::{ReadToken, TableIndex};
 use crate::error::{Error, Retry};
 use crate::mysql::ServerInfo;
-use crate::mysql::connect::{Conn, connect};
+use crate::mysql::connect::{Conn, connect, log_end};
 use crate::mysql::snapshot::pages::{Page, read_page};
 use crate::mysql::snapshot::ranges::plan_ranges;
 use crate::mysql::snapshot::{KeyRange, KeyValue};
 use crate::mysql::types::MysqlTable;
 use crate::source::definition::{CaptureOptions, ConnectionOptions};
+use crate::source::position::FilePosition;
 
 /// What a reader does next.
 pub(super) enum ReadJob {
@@ -36,9 +37,20 @@ pub(super) enum ReadJob {
 
 /// What comes back.
 pub(super) enum ReadEvent {
-    Planned { table: TableIndex, generation: u64, ranges: Vec<KeyRange> },
+    Planned {
+        table: TableIndex,
+        generation: u64,
+        ranges: Vec<KeyRange>,
+    },
     Page(ReadPage),
-    Failed { table: TableIndex, generation: u64, range: Option<(usize, Arc<ReadToken>)>, error: Error },
+    Failed {
+        table: TableIndex,
+        generation: u64,
+        range: Option<(usize, Arc<ReadToken>)>,
+        error: Error,
+        /// The log's end after a failure that will not pass, if the server told it.
+        end: Option<FilePosition>,
+    },
 }
 
 pub(super) struct ReadPage {
@@ -156,8 +168,8 @@ impl Reader {
                 let event = match planned {
                     Ok(ranges) => ReadEvent::Planned { table, generation, ranges },
                     Err(error) => {
-                        self.after_failure(&error);
-                        ReadEvent::Failed { table, generation, range: None, error }
+                        let end = self.after_failure(&error).await;
+                        ReadEvent::Failed { table, generation, range: None, error, end }
                     }
                 };
                 self.events.send(event).await.is_ok()
@@ -171,9 +183,9 @@ impl Reader {
                 let page = match self.page(&mysql, &schema, &range, after.as_deref()).await {
                     Ok(page) => page,
                     Err(error) => {
-                        self.after_failure(&error);
+                        let end = self.after_failure(&error).await;
                         let range = Some((range_index, token));
-                        let failed = ReadEvent::Failed { table, generation, range, error };
+                        let failed = ReadEvent::Failed { table, generation, range, error, end };
                         return self.events.send(failed).await.is_ok();
                     }
                 };
@@ -224,10 +236,14 @@ impl Reader {
         read_page(conn, info, mysql, schema, range, after, limit).await
     }
 
-    /// A connection on which something failed may hold half a result.
-    fn after_failure(&mut self, error: &Error) {
-        if error.retry != Retry::Never || self.conn.is_some() {
-            self.conn = None;
+    /// A connection on which something failed may hold half a result: it is given up. After a failure that will not
+    /// pass by itself, says where the log ends now.
+    async fn after_failure(&mut self, error: &Error) -> Option<FilePosition> {
+        self.conn = None;
+        if error.retry != Retry::Never {
+            return None;
         }
+        let (conn, info) = self.connected().await.ok()?;
+        log_end(conn, info).await.ok()
     }
 }

@@ -56,7 +56,7 @@ struct Start {
     slots: Vec<Slot>,
     number: u64,
     committed_at_ms: i64,
-    changes_total: u64,
+    source: SourceState,
 }
 
 type Events = mpsc::Receiver<Result<StreamEvent, Error>>;
@@ -75,7 +75,7 @@ impl Session<'_> {
             self.show(start);
         }
         let (mut conn, info) = connect(&self.definition.connection).await?;
-        let start = match recovered {
+        let mut start = match recovered {
             Some(start) => {
                 if start.tables.iter().any(CapturedTable::is_loading) {
                     // Pages read from now on must see everything the stream will not repeat.
@@ -86,6 +86,7 @@ impl Session<'_> {
             }
             None => self.begin(&mut conn, &info).await?,
         };
+        start.position.server_uuid.clone_from(&info.server_uuid);
         let server_end = log_end(&mut conn, &info).await?;
         self.status.update(|s| {
             s.server_position = Some(server_end);
@@ -148,10 +149,11 @@ impl Session<'_> {
             readers,
             memory: Arc::new(Semaphore::new((memory_bytes / PERMIT_BYTES).max(1))),
             memory_bytes,
-            stream: StreamState::at(start.position.file.clone()),
+            // With GTIDs the stream itself says where it begins, perhaps in another server's files.
+            stream: StreamState::at(start.position.file.clone().filter(|_| start.position.gtid.is_none())),
             cuts: Cuts::new(&start.position, !resumes),
             position: start.position,
-            changes_total: start.changes_total,
+            source: start.source,
             held: Default::default(),
             info,
         };
@@ -204,8 +206,14 @@ impl Session<'_> {
             }
         };
         let context = writer_context(&self.env.store, &self.env.clock, self.definition.id);
-        let mut start =
-            Start { position, tables: Vec::new(), slots: Vec::new(), number: 0, committed_at_ms: 0, changes_total: 0 };
+        let mut start = Start {
+            position,
+            tables: Vec::new(),
+            slots: Vec::new(),
+            number: 0,
+            committed_at_ms: 0,
+            source: SourceState::default(),
+        };
         for table in matched {
             let buckets = self.definition.options.buckets.unwrap_or_else(|| buckets_for(table.estimated_rows)).max(1);
             let schema = first_schema(&table.mysql)?;
@@ -273,7 +281,7 @@ impl Session<'_> {
             slots: Vec::new(),
             number: state.number,
             committed_at_ms: state.committed_at_ms,
-            changes_total: source.changes_total,
+            source,
         };
         for (name, commit) in state.tables {
             let table: TableState = serde_json::from_value(commit.capture.clone()).map_err(|e| corrupt(&name, e))?;

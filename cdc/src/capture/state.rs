@@ -1,6 +1,8 @@
 //! What a checkpoint holds of a capture job beside positions and rows. Everything a restart needs is here or in the
 //! position: no other durable state exists.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 use tidegate_storage::checkpoint::{PreparedSnapshot, TableCommit};
 
@@ -14,6 +16,9 @@ pub struct SourceState {
     /// Changes applied since the source was created, for the job's statistics.
     #[serde(default)]
     pub changes_total: u64,
+    /// XA transactions that were prepared in the stream and are neither committed nor rolled back.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub prepared: BTreeSet<String>,
 }
 
 /// One table's part of a checkpoint.

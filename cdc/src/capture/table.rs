@@ -13,6 +13,7 @@ use crate::mysql::binlog::{RowDecoder, TableMap};
 use crate::mysql::snapshot::{KeyRange, KeyValue};
 use crate::mysql::types::MysqlTable;
 use crate::rows::RowBuffer;
+use crate::source::position::FilePosition;
 
 /// Index of a table in its job; stable while the job runs.
 pub(super) type TableIndex = usize;
@@ -33,6 +34,8 @@ pub(super) struct CapturedTable {
     pub(super) transaction_start: usize,
     /// Counts schema changes seen in the stream. A page read under another count is read again.
     pub(super) generation: u64,
+    /// The log's end when a read was refused for good, until a page succeeds or the definition changes.
+    pub(super) refused: Option<FilePosition>,
     /// Whether the state differs from what the last checkpoint holds.
     pub(super) changed: bool,
     decoders: HashMap<u64, (TableMap, RowDecoder)>,
@@ -81,6 +84,7 @@ impl CapturedTable {
             changes: 0,
             transaction_start: 0,
             generation: 0,
+            refused: None,
             changed: true,
             decoders: HashMap::new(),
         }
@@ -193,6 +197,7 @@ impl CapturedTable {
         self.schema = schema;
         self.decoders.clear();
         self.generation += 1;
+        self.refused = None;
         self.changed = true;
     }
 

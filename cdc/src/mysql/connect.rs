@@ -231,7 +231,11 @@ pub async fn start_position(conn: &mut Conn, server: &ServerInfo) -> Result<Posi
         Flavor::Mysql => {
             let file = match log_status(conn, server).await? {
                 Some(file) => file,
-                None => FilePosition::new(log_end(conn, server).await?.file, 4),
+                None => {
+                    // Where no new file can be begun, the start of the current one is early enough all the same.
+                    let _ = begin_file(conn).await;
+                    FilePosition::new(log_end(conn, server).await?.file, 4)
+                }
             };
             Ok(Position { gtid: None, file: Some(file), server_uuid })
         }
@@ -368,19 +372,29 @@ pub async fn wait_visible(conn: &mut Conn, server: &ServerInfo, position: &Posit
     }
 }
 
+/// Begins a new binlog file. The server does so only when every transaction of the file before is committed in its engine,
+/// so that a SELECT sees all that lies before the new one. Needs the right RELOAD.
+async fn begin_file(conn: &mut Conn) -> Result<()> {
+    conn.query_drop("FLUSH BINARY LOGS")
+        .await
+        .map_err(|error| query_failed("a new binlog file could not be begun", error))
+}
+
 async fn is_visible(conn: &mut Conn, server: &ServerInfo, position: &Position) -> Result<bool> {
     match (server.flavor, &position.file, &position.gtid) {
-        (Flavor::MariaDb, Some(file), _) => Ok(binlog_snapshot(conn).await? >= *file),
-        (Flavor::MariaDb, None, Some(GtidSet::MariaDb(gtid))) => {
+        // GTIDs first: files are another server's after a failover.
+        (Flavor::MariaDb, _, Some(GtidSet::MariaDb(gtid))) => {
             let at = binlog_snapshot(conn).await?;
             Ok(maria_gtid_at(conn, &at).await?.is_some_and(|seen| seen.contains(gtid)))
         }
+        (Flavor::MariaDb, Some(file), _) => Ok(binlog_snapshot(conn).await? >= *file),
         (Flavor::Mysql, Some(file), _) => match log_status(conn, server).await? {
             Some(seen) => Ok(seen >= *file),
             // Transactions of a file before the current one are all committed in their engines.
             None if FilePosition::new(log_end(conn, server).await?.file, 4) >= *file => Ok(true),
+            None if begin_file(conn).await.is_ok() => Ok(true),
             None => Err(Error::new(Code::MissingRight, "what a SELECT sees cannot be compared with the binlog")
-                .with_detail("Without GTIDs it takes performance_schema.log_status: GRANT BACKUP_ADMIN ON *.* TO the capturing user.")
+                .with_detail("Without GTIDs it takes performance_schema.log_status (GRANT BACKUP_ADMIN ON *.* TO the capturing user) or a new binlog file (GRANT RELOAD ON *.*).")
                 .with_hint("Grant BACKUP_ADMIN, or switch gtid_mode on.")),
         },
         _ => Ok(true),

@@ -269,10 +269,7 @@ impl EventStream {
             self.skip_to = None;
             return false;
         }
-        !matches!(
-            event.header.kind,
-            kind::ROTATE | kind::FORMAT_DESCRIPTION | kind::HEARTBEAT | kind::HEARTBEAT_V2
-        )
+        !matches!(event.header.kind, kind::ROTATE | kind::FORMAT_DESCRIPTION | kind::HEARTBEAT | kind::HEARTBEAT_V2)
     }
 }
 

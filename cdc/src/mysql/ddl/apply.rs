@@ -48,7 +48,7 @@ impl Applied {
                 Ok(())
             }
             Clause::PartitionRows => {
-                self.rewritten("a partition operation moved rows without logging them");
+                self.rewritten("rows were moved or deleted without being logged");
                 Ok(())
             }
             Clause::ExchangedWith(_) | Clause::Harmless => Ok(()),
@@ -89,8 +89,8 @@ impl Applied {
         } else {
             match &def.default {
                 // An older server gives a TIMESTAMP without a default the present time.
-                DefaultValue::Absent
-                    if !def.not_null && !matches!(column.column_type, MysqlType::Timestamp { .. }) => {}
+                DefaultValue::Absent if !def.not_null && !matches!(column.column_type, MysqlType::Timestamp { .. }) => {
+                }
                 DefaultValue::Null => {}
                 // The server gives every stored row the default (or the type's zero) without logging a row.
                 _ => self.rewritten(format!("stored rows got a value in the new column {}", def.name)),

@@ -62,7 +62,7 @@ pub(crate) enum Clause {
     ConvertCharset,
     /// The primary key is added, dropped or replaced.
     PrimaryKey,
-    /// Rows vanish or come by a partition operation that logs none.
+    /// Rows vanish or come without being logged, by a partition operation or by `ALTER IGNORE TABLE`.
     PartitionRows,
     /// The rows of a partition were swapped with those of this table, without a row event.
     ExchangedWith(TableName),
@@ -113,7 +113,11 @@ pub(crate) fn parse(sql: &str, database: &str) -> Statement {
         return Statement::NotUnderstood { names };
     };
     let mut reader = Reader { tokens: &tokens, at: 0, database };
-    reader.statement().unwrap_or_else(|| Statement::NotUnderstood { names: names(&tokens) })
+    let mut statement = reader.statement().unwrap_or_else(|| Statement::NotUnderstood { names: names(&tokens) });
+    if let Statement::Dml { names, .. } | Statement::NotUnderstood { names } = &mut statement {
+        names.push(database.to_owned());
+    }
+    statement
 }
 
 fn names(tokens: &[Token]) -> Vec<String> {
@@ -334,7 +338,8 @@ impl Reader<'_> {
 
     fn alter(&mut self) -> Option<Statement> {
         self.eat("online");
-        self.eat("ignore");
+        // Rows that a new unique key refuses are deleted without being logged.
+        let ignores = self.eat("ignore");
         if !self.eat("table") {
             let object = self.word()?;
             return HARMLESS_OBJECT.contains(&object.as_str()).then_some(Statement::Irrelevant);
@@ -346,6 +351,9 @@ impl Reader<'_> {
         }
         self.eat("nowait");
         let mut clauses = Vec::new();
+        if ignores {
+            clauses.push(Clause::PartitionRows);
+        }
         while self.peek().is_some() {
             self.clause(&mut clauses)?;
             // Clauses are separated by commas; partition options and table options may follow without one.
@@ -380,8 +388,7 @@ impl Reader<'_> {
                 self.at = self.tokens.len();
                 Some(())
             }
-            "truncate" | "discard" | "import" | "coalesce" | "reorganize" | "remove" | "rebuild"
-            | "partition" => {
+            "truncate" | "discard" | "import" | "coalesce" | "reorganize" | "remove" | "rebuild" | "partition" => {
                 // COALESCE, REORGANIZE, REMOVE, REBUILD and PARTITION BY move rows but keep them.
                 let keeps = matches!(verb.as_str(), "coalesce" | "reorganize" | "remove" | "rebuild" | "partition");
                 out.push(if keeps { Clause::Harmless } else { Clause::PartitionRows });
