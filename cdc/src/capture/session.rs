@@ -90,6 +90,8 @@ impl Session<'_> {
         let server_end = log_end(&mut conn, &info).await?;
         self.status.update(|s| {
             s.server_position = Some(server_end);
+            // The stream of this session has reached nothing yet.
+            s.lag_bytes = None;
             s.last_checkpoint = start.number;
         });
         let poll =
@@ -425,7 +427,13 @@ async fn poll_server(connection: crate::source::definition::ConnectionOptions, s
     loop {
         if let Ok((mut conn, info)) = connect(&connection).await {
             while let Ok(end) = log_end(&mut conn, &info).await {
-                status.update(|s| s.server_position = Some(end));
+                status.update(|s| {
+                    // The distance was measured to another end; the next report measures it anew.
+                    if s.server_position.as_ref() != Some(&end) {
+                        s.lag_bytes = None;
+                    }
+                    s.server_position = Some(end);
+                });
                 tokio::time::sleep(EVERY).await;
             }
         }

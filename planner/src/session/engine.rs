@@ -84,11 +84,13 @@ impl Engine {
         });
         let catalog = engine.catalog.current();
         for (name, source) in &catalog.sources {
+            // What is durable can be read from the first connection on, before the job has reached anything.
+            engine.load_idle(name, source.id).await;
             if source.paused {
-                engine.load_idle(name, source.id).await;
-            } else if let Err(error) = engine.start(&catalog, name, source) {
+                continue;
+            }
+            if let Err(error) = engine.start(&catalog, name, source) {
                 tracing::error!(source = name, error = %error, "a source cannot be started");
-                engine.load_idle(name, source.id).await;
             }
         }
         Ok(engine)

@@ -129,7 +129,14 @@ async fn reach(source: &str, goal: &Goal, handle: &CaptureHandle) -> Result<Outc
             Goal::Gtid(set) => status.position.gtid.as_ref().is_some_and(|reached| reached.contains(set)),
         };
         if streamed {
-            let number = handle.checkpoint().await?;
+            let number = match handle.checkpoint().await {
+                Ok(number) => number,
+                // The job was interrupted and tries again, or it has ended: the next round sees which.
+                Err(_) => {
+                    tokio::time::sleep(RECHECK).await;
+                    continue;
+                }
+            };
             // What the stream had reached is in this checkpoint, also when the server's log ends with an event that moves no position.
             views.wait_for(|view| view.checkpoint >= number).await.map_err(|_| cannot(source, &status))?;
             let view = views.borrow().clone();

@@ -155,6 +155,8 @@ impl Kind {
             self,
             Self::Tiny
                 | Self::Short
+                // A year is stored as an unsigned tiny integer.
+                | Self::Year
                 | Self::Int24
                 | Self::Long
                 | Self::LongLong
