@@ -113,6 +113,7 @@ impl Server {
     }
 
     /// Sends a signal to the server.
+    #[allow(dead_code, reason = "not every test binary does")]
     pub(crate) fn signal(&self, name: &str) {
         let sent = Command::new("kill").arg(format!("-{name}")).arg(self.process.id().to_string()).status();
         assert!(sent.is_ok_and(|status| status.success()));

@@ -1,0 +1,182 @@
+//! Capture jobs against real servers, over a store in memory: what a review or a user found to be lost once.
+
+mod server;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use server::{Kind, Server};
+use tidegate_cdc::capture::{CaptureEnv, CaptureHandle, CaptureJob, SourceView, TableProgress};
+use tidegate_cdc::source::definition::{CaptureOptions, SourceDefinition, TablePattern, TableRule};
+use tidegate_storage::checkpoint::Holder;
+use tidegate_storage::clock::{Clock, SystemClock};
+use uuid::Uuid;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn start(server: &Server, tables: &str, options: CaptureOptions) -> CaptureHandle {
+    let definition = SourceDefinition {
+        id: Uuid::from_u128(11),
+        name: "shop".to_owned(),
+        connection: server.capturer(),
+        tables: TablePattern::parse_list(tables).expect("patterns").into_iter().map(TableRule::new).collect(),
+        exclude: Vec::new(),
+        options,
+    };
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let owner = Uuid::from_u128(12);
+    let holder = Holder {
+        owner,
+        host: "test".to_owned(),
+        pid: std::process::id(),
+        process_start: 0,
+        address: String::new(),
+        since_ms: clock.now_ms(),
+        renewed_at_ms: clock.now_ms(),
+    };
+    let store = tidegate_storage::store::open("memory:", &[]).expect("a store");
+    CaptureJob::start(definition, CaptureEnv { store, clock, owner, holder, holder_is_dead: Arc::new(|_| true) })
+}
+
+fn rows(view: &SourceView, table: &str) -> Option<u64> {
+    let table = view.tables.iter().find(|t| t.table_name == table)?;
+    table.version.as_ref().map(|version| version.row_count())
+}
+
+/// Waits until a table has so many rows that readers see.
+async fn has_rows(job: &CaptureHandle, table: &str, expected: u64) {
+    let mut views = job.views();
+    let reached = views.wait_for(|view| rows(view, table) == Some(expected));
+    let reached = tokio::time::timeout(PATIENCE, reached).await.is_ok_and(|seen| seen.is_ok());
+    let status = job.status();
+    assert!(reached, "{table} has {:?} rows, not {expected}; {status:?}", rows(&job.view(), table));
+}
+
+async fn stops(job: &CaptureHandle, table: &str) -> String {
+    let mut statuses = job.statuses();
+    let named = format!("shop.{table}");
+    let stopped =
+        statuses.wait_for(|status| status.tables.iter().any(|t| t.name == named && t.state == TableProgress::Error));
+    let status = tokio::time::timeout(PATIENCE, stopped).await.expect("the table stops").expect("a status").clone();
+    let table = status.tables.iter().find(|t| t.name == named).expect("the table");
+    table.error.as_ref().map(|error| error.code.clone()).unwrap_or_default()
+}
+
+#[tokio::test]
+async fn a_range_that_ends_in_a_page_of_large_rows_is_read_to_its_end() {
+    let server = Server::start(Kind::MariaDb, &["--max-allowed-packet=64M"]).await;
+    server
+        .execute(&[
+            "USE shop",
+            "CREATE TABLE shop.large (id INT PRIMARY KEY, v LONGBLOB)",
+            "INSERT INTO shop.large SELECT seq, REPEAT(CHAR(65 + seq % 26), 1000000) FROM seq_1_to_150",
+        ])
+        .await;
+    let job = start(&server, "shop.large", CaptureOptions::default());
+    has_rows(&job, "large", 150).await;
+    job.stop().await.expect("the job stops");
+}
+
+#[tokio::test]
+async fn large_rows_pass_through_a_small_memory() {
+    let server = Server::start(Kind::MariaDb, &["--max-allowed-packet=64M"]).await;
+    server
+        .execute(&[
+            "CREATE TABLE shop.a (id INT PRIMARY KEY, v LONGBLOB)",
+            "CREATE TABLE shop.b (id INT PRIMARY KEY, v LONGBLOB)",
+        ])
+        .await;
+    let job = start(&server, "shop.*", CaptureOptions { memory_bytes: 16 << 20, ..CaptureOptions::default() });
+    has_rows(&job, "a", 0).await;
+    // Several transactions and one of both tables, each table with more than half of a share of the memory.
+    for id in 1..=4 {
+        server
+            .execute(&[
+                "BEGIN",
+                &format!("INSERT INTO shop.a VALUES ({id}, REPEAT('a', 2600000))"),
+                &format!("INSERT INTO shop.b VALUES ({id}, REPEAT('b', 2600000))"),
+                "COMMIT",
+            ])
+            .await;
+    }
+    has_rows(&job, "a", 4).await;
+    has_rows(&job, "b", 4).await;
+    job.stop().await.expect("the job stops");
+}
+
+#[tokio::test]
+async fn what_was_prepared_before_the_capture_and_committed_after_is_not_lost() {
+    for kind in Kind::all() {
+        let server = Server::start(kind, &[]).await;
+        server
+            .execute(&[
+                "CREATE TABLE shop.t (id INT PRIMARY KEY, v INT)",
+                "INSERT INTO shop.t VALUES (1, 1)",
+                "XA START 'early'",
+                "INSERT INTO shop.t VALUES (2, 2)",
+                "XA END 'early'",
+                "XA PREPARE 'early'",
+            ])
+            .await;
+        let job = start(&server, "shop.t", CaptureOptions::default());
+        has_rows(&job, "t", 1).await;
+        server.execute(&["XA COMMIT 'early'"]).await;
+        has_rows(&job, "t", 2).await;
+        job.stop().await.expect("the job stops");
+    }
+}
+
+#[tokio::test]
+async fn rows_that_move_without_being_logged_are_read_again() {
+    for kind in Kind::all() {
+        let server = Server::start(kind, &[]).await;
+        server
+            .execute(&[
+                "CREATE TABLE shop.p (id INT PRIMARY KEY) PARTITION BY RANGE (id) \
+                 (PARTITION low VALUES LESS THAN (10), PARTITION high VALUES LESS THAN (100))",
+                "CREATE TABLE shop.t (id INT PRIMARY KEY)",
+                "INSERT INTO shop.p VALUES (1), (2), (3), (50)",
+                "INSERT INTO shop.t VALUES (5)",
+            ])
+            .await;
+        let job = start(&server, "shop.*", CaptureOptions::default());
+        has_rows(&job, "p", 4).await;
+        has_rows(&job, "t", 1).await;
+        server.execute(&["ALTER TABLE shop.p EXCHANGE PARTITION low WITH TABLE shop.t"]).await;
+        has_rows(&job, "p", 2).await;
+        has_rows(&job, "t", 3).await;
+        server.execute(&["ALTER TABLE shop.p DROP PARTITION high", "TRUNCATE TABLE shop.t"]).await;
+        has_rows(&job, "p", 1).await;
+        has_rows(&job, "t", 0).await;
+        job.stop().await.expect("the job stops");
+    }
+}
+
+#[tokio::test]
+async fn a_replaced_table_stops_and_keeps_its_rows() {
+    let server = Server::start(Kind::MariaDb, &[]).await;
+    server
+        .execute(&[
+            "CREATE TABLE shop.t (id INT PRIMARY KEY)",
+            "CREATE TABLE shop.other (id INT PRIMARY KEY)",
+            "INSERT INTO shop.t VALUES (1), (2)",
+        ])
+        .await;
+    let job = start(&server, "shop.*", CaptureOptions::default());
+    has_rows(&job, "t", 2).await;
+    server.execute(&["CREATE OR REPLACE TABLE shop.t (id INT PRIMARY KEY)", "INSERT INTO shop.other VALUES (1)"]).await;
+    assert_eq!(stops(&job, "t").await, "TG0130");
+    has_rows(&job, "other", 1).await;
+    assert_eq!(rows(&job.view(), "t"), Some(2));
+    job.stop().await.expect("the job stops");
+}
+
+#[tokio::test]
+async fn a_job_can_be_stopped_while_its_server_is_away() {
+    let server = Server::start(Kind::MariaDb, &[]).await;
+    server.execute(&["CREATE TABLE shop.t (id INT PRIMARY KEY)", "INSERT INTO shop.t VALUES (1)"]).await;
+    let job = start(&server, "shop.t", CaptureOptions::default());
+    has_rows(&job, "t", 1).await;
+    drop(server);
+    tokio::time::timeout(PATIENCE, job.stop()).await.expect("stop answers").expect("the job stops");
+}
