@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tidegate_storage::ErrorKind;
-use tidegate_storage::checkpoint::{CheckpointLog, Claim, Holder, Lease};
+use tidegate_storage::checkpoint::{CheckpointLog, Claim, Holder, Lease, is_retired};
 use tidegate_storage::clock::Clock;
 use tidegate_storage::store::StoreRef;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -227,6 +227,10 @@ impl Runner {
     async fn attempt(&mut self) -> Result<Ended, Error> {
         self.attempts = self.attempts.wrapping_add(1);
         self.status.update(|s| s.state = JobState::Starting);
+        if is_retired(&self.env.store, self.definition.id).await? {
+            info!(source = self.definition.name, "the source was dropped by another server");
+            return Ok(Ended::Stopped);
+        }
         let mut me = self.env.holder.clone();
         me.owner = self.env.owner;
         let dead = Arc::clone(&self.env.holder_is_dead);
@@ -260,7 +264,7 @@ impl Runner {
         };
         let ended = tokio::select! {
             ended = session.run() => ended,
-            lost = keep(Arc::clone(&lease)) => Err(lost),
+            ended = keep(&self.env.store, self.definition.id, Arc::clone(&lease)) => ended,
         };
         // Given free even after a failure, so that another server or the next attempt need not wait for it to expire.
         if let Some(lease) = lease.lock().await.take()
@@ -301,8 +305,8 @@ impl Runner {
     }
 }
 
-/// Renews the lease for as long as that works.
-async fn keep(lease: Arc<tokio::sync::Mutex<Option<Lease>>>) -> Error {
+/// Renews the lease for as long as that works and the source exists.
+async fn keep(store: &StoreRef, source: Uuid, lease: Arc<tokio::sync::Mutex<Option<Lease>>>) -> Result<Ended, Error> {
     loop {
         tokio::time::sleep(RENEW_EVERY).await;
         let mut lease = lease.lock().await;
@@ -313,7 +317,10 @@ async fn keep(lease: Arc<tokio::sync::Mutex<Option<Lease>>>) -> Error {
             Err(error) if error.kind() != ErrorKind::Conflict && !lease.may_have_lapsed() => {
                 warn!(%error, "the lease was not renewed");
             }
-            Err(error) => return Error::from(error),
+            Err(error) => return Err(Error::from(error)),
+        }
+        if is_retired(store, source).await.unwrap_or(false) {
+            return Ok(Ended::Stopped);
         }
     }
 }

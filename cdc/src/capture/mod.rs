@@ -2,7 +2,7 @@
 //!
 //! Reading order: [`view`] (what readers get), [`status`] (what operators get), [`state`] (what a checkpoint holds of a
 //! job), [`table`] (one captured table while the job runs), [`pages`] (the readers of the initial snapshot),
-//! [`coordinator`] (the loop that joins stream and pages and cuts checkpoints), [`applier`] (writers and commits),
+//! [`coordinator`] (the loop that joins stream and pages and cuts checkpoints), [`schema_change`] (DDL on captured tables), [`applier`] (writers and commits),
 //! [`session`] (recovery and connections), [`job`] (lease, retries, the handle), [`storage_error`] (storage's errors in
 //! capture's codes).
 
@@ -10,6 +10,7 @@ mod applier;
 mod coordinator;
 mod job;
 mod pages;
+mod schema_change;
 mod session;
 mod state;
 mod status;

@@ -3,7 +3,7 @@
 use futures::TryStreamExt;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
-use tidegate_storage::checkpoint::CheckpointLog;
+use tidegate_storage::checkpoint::{CheckpointLog, retire, retired_path};
 use uuid::Uuid;
 
 use super::execute::{Session, place};
@@ -110,6 +110,10 @@ impl Session {
         let Some(source) = source else { return Ok(Outcome::command(tag)) };
         self.engine.jobs.stop(source.id).await;
         self.engine.forget(source.id);
+        // Other servers on the store may have read the catalog before: the mark tells them.
+        retire(&self.engine.store, source.id).await.map_err(|error| {
+            SqlError::new(sqlstate::IO_ERROR, format!("the source could not be marked as dropped: {error}"))
+        })?;
         match data {
             DroppedData::Keep => Ok(Outcome::noticed(tag, kept(&source))),
             DroppedData::Purge => {
@@ -138,7 +142,7 @@ impl Session {
         for prefix in prefixes {
             let objects: Vec<_> =
                 store.list(Some(&prefix)).try_collect().await.map_err(|error: object_store::Error| failed(&error))?;
-            for object in objects {
+            for object in objects.into_iter().filter(|object| object.location != retired_path(source)) {
                 match store.delete(&object.location).await {
                     Ok(()) | Err(object_store::Error::NotFound { .. }) => {}
                     Err(error) => return Err(failed(&error)),

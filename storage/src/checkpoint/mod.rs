@@ -9,13 +9,16 @@
 //! * [`log`]: the records of one source in the store.
 //! * [`publish()`]: from a prepared snapshot to a snapshot file.
 //! * [`lease`]: one owner per source at a time.
+//! * [`retire()`]: the end of a source.
 
 pub mod lease;
 pub mod log;
 mod publish;
 pub mod record;
+mod retire;
 
 pub use lease::{Claim, Holder, LEASE_TTL_MS, Lease};
 pub use log::{CheckpointLog, CommitOutcome, FULL_EVERY};
 pub use publish::publish;
+pub use retire::{is_retired, retire, retired_path};
 pub use record::{CheckpointRecord, CheckpointState, PreparedSnapshot, TableCommit};

@@ -7,6 +7,7 @@
 //! [`apply`] changes a definition and says whether stored values were rewritten without row events.
 
 mod apply;
+mod column;
 mod column_type;
 mod parse;
 #[cfg(test)]
