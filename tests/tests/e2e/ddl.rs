@@ -27,6 +27,13 @@ const CHANGES: &[&str] = &[
     "/* note */ ALTER TABLE `ddl` . `t` DROP COLUMN `after_name`, ADD COLUMN z DATETIME(3) NULL",
 ];
 
+/// Waits until all schema changes so far are seen, and until the tables that they made unreadable are read again.
+async fn settle(gate: &Gate) {
+    gate.catch_up("ddl").await;
+    gate.connect().await.execute("WAIT FOR SOURCE ddl SNAPSHOT TIMEOUT '120 seconds'").await;
+    gate.catch_up("ddl").await;
+}
+
 async fn tables_change_in_flight(kind: Kind, during_snapshot: bool) {
     let server = Server::start(kind, &[]).await;
     let mut conn = server.connect().await;
@@ -69,12 +76,11 @@ async fn tables_change_in_flight(kind: Kind, during_snapshot: bool) {
             conn.query_drop(&sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
         }
         if !during_snapshot && round % 4 == 0 {
-            gate.catch_up("ddl").await;
+            settle(&gate).await;
             assert_tables_equal(&server, &pg, "ddl", &["t", "untouched"]).await;
         }
     }
-    pg.execute("WAIT FOR SOURCE ddl SNAPSHOT TIMEOUT '120 seconds'").await;
-    gate.catch_up("ddl").await;
+    settle(&gate).await;
     assert_tables_equal(&server, &pg, "ddl", &["t", "untouched"]).await;
     // The columns stand in MySQL's order, too.
     let order: Vec<String> = conn
@@ -136,7 +142,7 @@ async fn changes_made_while_tidegate_is_down_are_applied() {
             ])
             .await;
         gate.resume().await;
-        gate.catch_up("ddl").await;
+        settle(&gate).await;
         assert_tables_equal(&server, &gate.connect().await, "ddl", &["t"]).await;
     }
 }
@@ -166,9 +172,8 @@ async fn partitions_are_dropped() {
                 "INSERT INTO ddl.parts VALUES (13, 13)",
             ])
             .await;
-        gate.catch_up("ddl").await;
+        settle(&gate).await;
         let pg = gate.connect().await;
-        pg.execute("WAIT FOR SOURCE ddl SNAPSHOT TIMEOUT '60 seconds'").await;
         assert_tables_equal(&server, &pg, "ddl", &["other", "parts"]).await;
     }
 }
