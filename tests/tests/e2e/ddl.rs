@@ -58,7 +58,10 @@ async fn tables_change_in_flight(kind: Kind, during_snapshot: bool) {
     let slow = ", 'scan.incremental.snapshot.chunk.size' = '200', 'scan.snapshot.fetch.size' = '10'";
     gate.create_source("ddl", &server, "ddl.*", if during_snapshot { slow } else { "" }).await;
     let pg = gate.connect().await;
-    if !during_snapshot {
+    if during_snapshot {
+        // Once the table's definition is read: `snapshot`, or `streaming` already.
+        gate.await_in_view("job_tables", &["ddl.t", "| s"]).await;
+    } else {
         pg.execute("WAIT FOR SOURCE ddl SNAPSHOT TIMEOUT '120 seconds'").await;
     }
     for (round, change) in CHANGES.iter().enumerate() {
