@@ -20,5 +20,5 @@ mod retire;
 pub use lease::{Claim, Holder, LEASE_TTL_MS, Lease};
 pub use log::{CheckpointLog, CommitOutcome, FULL_EVERY};
 pub use publish::publish;
-pub use retire::{is_retired, retire, retired_path};
 pub use record::{CheckpointRecord, CheckpointState, PreparedSnapshot, TableCommit};
+pub use retire::{is_retired, retire, retired_path};

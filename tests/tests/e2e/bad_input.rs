@@ -300,7 +300,7 @@ async fn a_corrupt_data_file_is_an_error_and_no_wrong_row() {
         .max_by_key(|path| path.metadata().map(|meta| meta.len()).unwrap_or(0))
         .expect("there is a data file");
     let good = std::fs::read(&largest).expect("the file can be read");
-    let damages: [(&str, fn(&mut Vec<u8>)); 4] = [
+    let damages: [Damage; 4] = [
         ("cut off", |bytes| bytes.truncate(bytes.len() / 2)),
         ("its end overwritten", |bytes| {
             let end = bytes.len();
@@ -330,6 +330,9 @@ async fn a_corrupt_data_file_is_an_error_and_no_wrong_row() {
     gate.catch_up("shop").await;
     assert_tables_equal(&server, &gate.connect().await, "shop", &["t"]).await;
 }
+
+/// A kind of damage, and what does it to a file's bytes.
+type Damage = (&'static str, fn(&mut Vec<u8>));
 
 /// A small file system of its own.
 struct SmallDisk(tempfile::TempDir);
