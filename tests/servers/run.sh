@@ -41,22 +41,24 @@ GRANT SELECT, RELOAD, SHOW DATABASES, REPLICATION SLAVE, REPLICATION CLIENT ON *
 
 make_template() {
   local partial="$template.partial"
-  rm -rf "$partial"
+  rm -rf "$partial" "$template.tmp"
+  mkdir -p "$template.tmp"
   case "$kind" in
     mariadb)
       mariadb-install-db --no-defaults --datadir="$partial" --auth-root-authentication-method=normal --skip-test-db \
-        --innodb-log-file-size=32M "${user[@]}" >"$template.log" 2>&1
+        --tmpdir="$template.tmp" --innodb-log-file-size=32M "${user[@]}" >"$template.log" 2>&1
       printf 'FLUSH PRIVILEGES;\n%s' "$users" |
-        mariadbd --no-defaults --bootstrap --datadir="$partial" --innodb-log-file-size=32M "${user[@]}" >>"$template.log" 2>&1
+        mariadbd --no-defaults --bootstrap --datadir="$partial" --tmpdir="$template.tmp" --innodb-log-file-size=32M "${user[@]}" >>"$template.log" 2>&1
       ;;
     mysql)
       printf '%s' "$users" >"$template.sql"
       "$home/mysqld" --no-defaults --basedir="$home/root/usr" --datadir="$partial" --initialize-insecure --init-file="$template.sql" \
-        --innodb-redo-log-capacity=64M --log-error="$template.log" "${user[@]}" >&2
+        --tmpdir="$template.tmp" --innodb-redo-log-capacity=64M --log-error="$template.log" "${user[@]}" >&2
       # Each copy is a server of its own, with its own identity.
       rm -f "$partial/auto.cnf"
       ;;
   esac
+  rm -rf "$template.tmp"
   mv "$partial" "$template"
 }
 
@@ -72,10 +74,12 @@ if [ ! -e "$folder/data" ]; then
   cp -a --reflink=auto "$template" "$folder/data.partial"
   mv "$folder/data.partial" "$folder/data"
 fi
+# A starting MariaDB deletes the temporary tables that it finds, so each server needs a place of its own for them.
+mkdir -p "$folder/tmp"
 
 common=(
   --no-defaults
-  --datadir="$folder/data" --socket="$folder/socket" --pid-file="$folder/pid" --log-error="$folder/server.log"
+  --datadir="$folder/data" --tmpdir="$folder/tmp" --socket="$folder/socket" --pid-file="$folder/pid" --log-error="$folder/server.log"
   --bind-address=127.0.0.1 --port="$port" --server-id=1 --log-bin=binlog
   --binlog-format=ROW --binlog-row-image=FULL --binlog-row-metadata=FULL
   # Throw-away servers: speed before durability of the machine.

@@ -20,7 +20,7 @@ pub(crate) struct Seen {
     pub(crate) p99: Duration,
 }
 
-/// A writer that keeps a rate of row changes, in transactions of ten.
+/// A writer that keeps a rate of row changes, in transactions of ten, all over a table that began with `rows` rows.
 pub(crate) struct Flow {
     stop: Arc<AtomicBool>,
     changes: Arc<AtomicU64>,
@@ -28,7 +28,7 @@ pub(crate) struct Flow {
 }
 
 impl Flow {
-    pub(crate) async fn start(server: &Server, changes_per_second: u64) -> Self {
+    pub(crate) async fn start(server: &Server, rows: u64, changes_per_second: u64) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let changes = Arc::new(AtomicU64::new(0));
         let writers = (changes_per_second / 1_000).clamp(1, 4);
@@ -42,7 +42,7 @@ impl Flow {
                 let mut at = writer * 1_000_003;
                 while !stop.load(Ordering::Relaxed) {
                     ticks.tick().await;
-                    at = (at + 7_919) % 4_000_000;
+                    at = (at + 7_919) % rows;
                     let statement = format!(
                         "UPDATE {DATABASE}.{TABLE} SET quantity = quantity + 1 WHERE id BETWEEN {at} AND {}",
                         at + 9
@@ -67,8 +67,8 @@ impl Flow {
 }
 
 /// Writes at a rate, commits a numbered probe every 50 ms, and notes when a query first sees it.
-pub(crate) async fn measure(server: &Server, gate: &Gate, changes_per_second: u64, time: Duration) -> Seen {
-    let flow = Flow::start(server, changes_per_second).await;
+pub(crate) async fn measure(server: &Server, gate: &Gate, rows: u64, changes_per_second: u64, time: Duration) -> Seen {
+    let flow = Flow::start(server, rows, changes_per_second).await;
     let mut conn = server.connect().await;
     let pg = gate.connect().await;
     let start = Instant::now();

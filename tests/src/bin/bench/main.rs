@@ -136,8 +136,14 @@ async fn main() {
 
     for changes_per_second in [1_000, 5_000] {
         eprintln!("latency at {changes_per_second} changes/s");
-        let seen =
-            latency::measure(&server, &gate, changes_per_second, Duration::from_secs(options.latency_seconds)).await;
+        let seen = latency::measure(
+            &server,
+            &gate,
+            options.rows,
+            changes_per_second,
+            Duration::from_secs(options.latency_seconds),
+        )
+        .await;
         lines.push(Line {
             what: format!("commit to visible at {} changes/s, p50 / p99", thousands(seen.rate)),
             tidegate: format!("{:.2} s / {:.2} s", seen.p50.as_secs_f64(), seen.p99.as_secs_f64()),
@@ -147,7 +153,7 @@ async fn main() {
     }
 
     eprintln!("queries while 1,000 changes/s flow");
-    let flow = latency::Flow::start(&server, 1_000).await;
+    let flow = latency::Flow::start(&server, options.rows, 1_000).await;
     for query in queries::measure(&gate, &copy).await {
         lines.push(Line {
             what: format!("{} (beside: plain Parquet)", query.name),
