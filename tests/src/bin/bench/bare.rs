@@ -52,7 +52,11 @@ pub(crate) async fn decode_binlog(server: &Server, (file, offset): &(String, u64
         load_table(&mut conn, &info, DATABASE, TABLE).await.expect("the table can be read").expect("it is there");
     let schema = Arc::new(schema_of(&table));
     let (end_file, end_offset) = server.log_end().await;
-    let position = Position { gtid: None, file: Some(FilePosition::new(file.clone(), *offset)), server_uuid: None };
+    let position = Position {
+        gtid: None,
+        file: Some(FilePosition::new(file.clone(), *offset)),
+        server_uuid: info.server_uuid.clone(),
+    };
     let start = Instant::now();
     let mut stream =
         open_stream(&options, &info, &position, 990_001, Duration::from_secs(10)).await.expect("the log can be read");
