@@ -206,7 +206,7 @@ impl Default for CaptureOptions {
             server_id: None,
             checkpoint_interval: Duration::from_secs(1),
             snapshot_parallelism: 2,
-            page_rows: 16_384,
+            page_rows: 65_536,
             range_rows: 500_000,
             heartbeat_interval: Duration::from_secs(10),
             on_purged: OnPurged::Error,
