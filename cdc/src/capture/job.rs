@@ -319,8 +319,11 @@ async fn keep(store: &StoreRef, source: Uuid, lease: Arc<tokio::sync::Mutex<Opti
             }
             Err(error) => return Err(Error::from(error)),
         }
-        if is_retired(store, source).await.unwrap_or(false) {
-            return Ok(Ended::Stopped);
+        match is_retired(store, source).await {
+            Ok(true) => return Ok(Ended::Stopped),
+            Ok(false) => {}
+            // Whether the store is gone is for the lease to decide; the mark is looked for again next time.
+            Err(error) => warn!(%error, "whether the source was dropped could not be read"),
         }
     }
 }
