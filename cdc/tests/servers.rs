@@ -5,7 +5,7 @@ mod server;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arrow::array::RecordBatch;
+use arrow::array::{AsArray, RecordBatch};
 use arrow::compute::concat_batches;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use mysql_async::prelude::Queryable;
@@ -14,14 +14,19 @@ use tidegate_cdc::error::Code;
 use tidegate_cdc::mysql::binlog::stream::{EventStream, open_stream};
 use tidegate_cdc::mysql::binlog::{Event, RowDecoder, TableMap, parse_event};
 use tidegate_cdc::mysql::catalog::{list_tables, load_table};
-use tidegate_cdc::mysql::connect::{Conn, check_resumable, connect, log_end, start_position, wait_visible};
+use tidegate_cdc::mysql::connect::{
+    Conn, check_resumable, connect, connect_for_rows, log_end, start_position, wait_visible,
+};
 use tidegate_cdc::mysql::snapshot::pages::read_page;
 use tidegate_cdc::mysql::snapshot::ranges::plan_ranges;
 use tidegate_cdc::mysql::snapshot::{KeyRange, KeyValue};
 use tidegate_cdc::mysql::types::MysqlTable;
+use tidegate_cdc::mysql::wire::{RowConn, TextRow};
 use tidegate_cdc::mysql::{Flavor, ServerInfo};
 use tidegate_cdc::rows::RowBuffer;
-use tidegate_cdc::source::definition::{CaptureOptions, ConnectionOptions, SourceDefinition, TablePattern, TableRule};
+use tidegate_cdc::source::definition::{
+    CaptureOptions, ConnectionOptions, SourceDefinition, SslMode, TablePattern, TableRule,
+};
 use tidegate_cdc::source::examine::{CheckStatus, examine};
 use tidegate_cdc::source::position::{GtidSet, Position};
 use tidegate_storage::paimon::{Field, TableSchema};
@@ -58,7 +63,7 @@ async fn table(conn: &mut Conn, info: &ServerInfo, name: &str) -> (MysqlTable, A
 
 /// All rows of some ranges, page by page.
 async fn pages(
-    conn: &mut Conn,
+    conn: &mut RowConn,
     info: &ServerInfo,
     (table, schema): (&MysqlTable, &Arc<TableSchema>),
     ranges: &[KeyRange],
@@ -245,18 +250,19 @@ async fn pages_of_every_kind_of_key_hold_each_row_once_in_the_servers_order() {
                 .await
                 .unwrap_or_else(|error| panic!("{name}: {error}"));
             assert!(expected.len() > 25, "{kind:?} {name} has only {} rows", expected.len());
-            let whole = pages(&mut conn, &info, (&table, &schema), &[KeyRange::whole()], 1_000).await;
+            let mut for_rows = connect_for_rows(&server.capturer(), &info).await.expect("a connection");
+            let whole = pages(&mut for_rows, &info, (&table, &schema), &[KeyRange::whole()], 1_000).await;
             assert_eq!(whole.num_rows(), expected.len(), "{kind:?} {name}");
             if text != "v" {
                 assert_eq!(text_rows(&whole), expected, "{kind:?} {name}");
             }
             for limit in [1, 3, 7] {
-                let read = pages(&mut conn, &info, (&table, &schema), &[KeyRange::whole()], limit).await;
+                let read = pages(&mut for_rows, &info, (&table, &schema), &[KeyRange::whole()], limit).await;
                 assert_eq!(read, whole, "{kind:?} {name} in pages of {limit}");
             }
             let ranges = plan_ranges(&mut conn, &info, &table, expected.len() as u64, 10).await.expect("ranges");
             assert!(ranges.len() > 1, "{kind:?} {name} was not divided");
-            let read = pages(&mut conn, &info, (&table, &schema), &ranges, 4).await;
+            let read = pages(&mut for_rows, &info, (&table, &schema), &ranges, 4).await;
             assert_eq!(read, whole, "{kind:?} {name} in {} ranges", ranges.len());
         }
         conn.close().await;
@@ -280,22 +286,25 @@ async fn composite_pages_read_a_part_of_the_index_only() {
         let (table, schema) = table(&mut conn, &info, "two").await;
         let text = |text: &str| KeyValue::Text(text.to_owned());
         let after = [text("a"), text("x"), KeyValue::Int(2_000)];
-        let before = rows_read(&mut conn).await;
-        let page =
-            read_page(&mut conn, &info, &table, &schema, &KeyRange::whole(), Some(&after), 10).await.expect("a page");
+        let mut for_rows = connect_for_rows(&server.capturer(), &info).await.expect("a connection");
+        let before = rows_read(&mut for_rows).await;
+        let page = read_page(&mut for_rows, &info, &table, &schema, &KeyRange::whole(), Some(&after), 10)
+            .await
+            .expect("a page");
         assert_eq!(page.batch.num_rows(), 10);
-        let read = rows_read(&mut conn).await - before;
+        let read = rows_read(&mut for_rows).await - before;
         assert!(read < 100, "{kind:?}: {read} rows were looked at for a page of 10");
         conn.close().await;
     }
 }
 
 /// How many rows the session's statements have looked at.
-async fn rows_read(conn: &mut Conn) -> u64 {
-    let counters: Vec<(String, u64)> =
-        conn.query("SHOW SESSION STATUS LIKE 'Handler_read%'").await.expect("the counters are shown");
+async fn rows_read(conn: &mut RowConn) -> u64 {
+    let counters = conn.query("SHOW SESSION STATUS LIKE 'Handler_read%'").await.expect("counters");
+    let counter = |row: &TextRow| Some((row.first()?.1.clone()?, row.get(1)?.1.as_deref()?.parse::<u64>().ok()?));
     counters
         .iter()
+        .filter_map(counter)
         .filter(|(name, _)| name.contains("next") || name.contains("prev") || name.contains("rnd"))
         .map(|c| c.1)
         .sum()
@@ -372,7 +381,8 @@ async fn a_page_and_the_binlog_give_the_same_values() {
             let insert = format!("INSERT INTO shop.types VALUES {}", EVERY_VALUE.join(", "));
             server.execute(&["SET sql_mode = 'ALLOW_INVALID_DATES', time_zone = '+00:00'", &insert]).await;
             let (table, schema) = table(&mut conn, &info, "types").await;
-            let page = pages(&mut conn, &info, (&table, &schema), &[KeyRange::whole()], 100).await;
+            let mut for_rows = connect_for_rows(&server.capturer(), &info).await.expect("a connection");
+            let page = pages(&mut for_rows, &info, (&table, &schema), &[KeyRange::whole()], 100).await;
             assert_eq!(page.num_rows(), EVERY_VALUE.len());
             let mut stream =
                 open_stream(&server.capturer(), &info, &start, 4_711, Duration::from_secs(5)).await.expect("a stream");
@@ -633,6 +643,107 @@ async fn missing_rights_and_wrong_settings_are_named() {
     }
 }
 
+/// The connection for rows logs in wherever the other one does, and fails for the same reasons.
+#[tokio::test]
+async fn both_connections_log_in_alike() {
+    for kind in Kind::all() {
+        let server = Server::start(kind, &[]).await;
+        let mut users = vec![("native", "secret"), ("nobody_knows", "")];
+        match kind {
+            Kind::Mysql => {
+                users.push(("sha2", "s\u{e9}cret"));
+                server
+                    .execute(&[
+                        "CREATE USER sha2@'%' IDENTIFIED WITH caching_sha2_password BY 's\u{e9}cret'",
+                        "CREATE USER native@'%' IDENTIFIED BY 'secret'",
+                        "CREATE USER nobody_knows@'%' IDENTIFIED BY ''",
+                    ])
+                    .await;
+            }
+            Kind::MariaDb => {
+                server
+                    .execute(&[
+                        "CREATE USER native@'%' IDENTIFIED VIA mysql_native_password USING PASSWORD('secret')",
+                        "CREATE USER nobody_knows@'%' IDENTIFIED BY ''",
+                    ])
+                    .await;
+            }
+        }
+        let (conn, info) = connect(&server.capturer()).await.expect("a connection");
+        conn.close().await;
+        for (user, password) in users {
+            for mode in [
+                None,
+                Some(SslMode::Disabled),
+                Some(SslMode::Preferred),
+                Some(SslMode::Required),
+                Some(SslMode::VerifyIdentity),
+            ] {
+                for password in [password, "guess"] {
+                    let mut options = ConnectionOptions::new("127.0.0.1", server.port, user, password);
+                    options.ssl_mode = mode;
+                    // The server forgets which passwords it has seen.
+                    server.execute(&["FLUSH PRIVILEGES"]).await;
+                    let rows = match connect_for_rows(&options, &info).await {
+                        Ok(mut conn) => {
+                            let answer =
+                                conn.query("SELECT CONCAT('\u{e9}', CURRENT_USER())").await.expect("an answer");
+                            assert_eq!(answer[0][0].1.as_deref(), Some(format!("\u{e9}{user}@%").as_str()));
+                            conn.close().await;
+                            None
+                        }
+                        Err(error) => Some(error.code),
+                    };
+                    server.execute(&["FLUSH PRIVILEGES"]).await;
+                    let library = match connect(&options).await {
+                        Ok((conn, _)) => {
+                            conn.close().await;
+                            None
+                        }
+                        Err(error) => Some(error.code),
+                    };
+                    assert_eq!(rows, library, "{kind:?}: {user} with {password:?} and {mode:?}");
+                }
+            }
+        }
+        let mut elsewhere = info.clone();
+        elsewhere.server_id += 1;
+        let refused = connect_for_rows(&server.capturer(), &elsewhere).await.map_err(|error| error.code);
+        assert_eq!(refused.err(), Some(Code::ConnectionLost), "{kind:?}: another server");
+    }
+}
+
+/// Rows of more than 16 MiB come in several frames, and a page of them ends early.
+#[tokio::test]
+async fn rows_larger_than_a_frame() {
+    for kind in Kind::all() {
+        let server = Server::start(kind, &["--max-allowed-packet=256M"]).await;
+        let fill = |id: u32, letter: &str, len: usize| {
+            format!("INSERT INTO shop.large VALUES ({id}, REPEAT('{letter}', {len}))")
+        };
+        let sizes = [(1_usize << 24) - 12, 1 << 24, 40 << 20, 3, 30 << 20];
+        server.execute(&["CREATE TABLE shop.large (id INT PRIMARY KEY, t LONGTEXT)"]).await;
+        for ((id, len), letter) in (1..).zip(sizes).zip(["a", "b", "c", "d", "e"]) {
+            server.execute(&[&fill(id, letter, len)]).await;
+        }
+        let (mut conn, info) = connect(&server.capturer()).await.expect("a connection");
+        let (table, schema) = table(&mut conn, &info, "large").await;
+        let mut for_rows = connect_for_rows(&server.capturer(), &info).await.expect("a connection");
+        let read = pages(&mut for_rows, &info, (&table, &schema), &[KeyRange::whole()], 1_000).await;
+        let texts = read.column(1).as_string::<i32>();
+        let seen: Vec<(usize, Option<char>)> = texts
+            .iter()
+            .flatten()
+            .map(|text| {
+                let first = text.chars().next();
+                (text.len(), first.filter(|first| text.bytes().all(|byte| char::from(byte) == *first)))
+            })
+            .collect();
+        let expected: Vec<_> = sizes.into_iter().zip("abcde".chars().map(Some)).collect();
+        assert_eq!(seen, expected, "{kind:?}");
+    }
+}
+
 /// Hundredths of a second that this process has computed.
 fn cpu_ticks() -> u64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
@@ -658,13 +769,15 @@ async fn how_fast_pages_are() {
         }
         let (mut conn, info) = connect(&server.capturer()).await.expect("a connection");
         let (table, schema) = table(&mut conn, &info, "big").await;
+        let mut for_rows = connect_for_rows(&server.capturer(), &info).await.expect("a connection");
         for _ in 0..2 {
             let (begun, cpu) = (std::time::Instant::now(), cpu_ticks());
             let (mut rows, mut after) = (0, None);
             loop {
-                let page = read_page(&mut conn, &info, &table, &schema, &KeyRange::whole(), after.as_deref(), 16_384)
-                    .await
-                    .expect("a page");
+                let page =
+                    read_page(&mut for_rows, &info, &table, &schema, &KeyRange::whole(), after.as_deref(), 65_536)
+                        .await
+                        .expect("a page");
                 rows += page.batch.num_rows();
                 after = page.last_key;
                 if page.end_of_range {

@@ -10,11 +10,12 @@ use tokio_util::task::AbortOnDropHandle;
 use super::table::{ReadToken, TableIndex};
 use crate::error::{Error, Retry};
 use crate::mysql::ServerInfo;
-use crate::mysql::connect::{Conn, connect, log_end};
+use crate::mysql::connect::{Conn, connect, connect_for_rows, log_end};
 use crate::mysql::snapshot::pages::{Page, read_page};
 use crate::mysql::snapshot::ranges::plan_ranges;
 use crate::mysql::snapshot::{KeyRange, KeyValue};
 use crate::mysql::types::MysqlTable;
+use crate::mysql::wire::RowConn;
 use crate::source::definition::{CaptureOptions, ConnectionOptions};
 use crate::source::position::FilePosition;
 
@@ -102,6 +103,7 @@ impl Readers {
                 memory: Arc::clone(&memory),
                 budget,
                 conn: None,
+                rows: None,
             };
             AbortOnDropHandle::new(tokio::spawn(reader.run()))
         });
@@ -130,7 +132,10 @@ struct Reader {
     events: mpsc::Sender<ReadEvent>,
     memory: Arc<Semaphore>,
     budget: usize,
+    /// For all that is not a page.
     conn: Option<(Conn, ServerInfo)>,
+    /// For pages.
+    rows: Option<(RowConn, ServerInfo)>,
 }
 
 impl Reader {
@@ -151,6 +156,9 @@ impl Reader {
             let Some(job) = next else {
                 if let Some((conn, _)) = self.conn.take() {
                     conn.close().await;
+                }
+                if let Some((rows, _)) = self.rows.take() {
+                    rows.close().await;
                 }
                 continue;
             };
@@ -218,6 +226,19 @@ impl Reader {
         Ok(self.conn.as_mut().expect("just connected"))
     }
 
+    async fn connected_for_rows(&mut self) -> Result<&mut (RowConn, ServerInfo), Error> {
+        if self.rows.is_none() {
+            let (_, info) = self.connected().await?;
+            let info = info.clone();
+            self.rows = Some((connect_for_rows(&self.connection, &info).await?, info));
+            // One connection for each reader: servers may allow few.
+            if let Some((conn, _)) = self.conn.take() {
+                conn.close().await;
+            }
+        }
+        Ok(self.rows.as_mut().expect("just connected"))
+    }
+
     async fn plan(&mut self, mysql: &MysqlTable, estimated_rows: u64) -> Result<Vec<KeyRange>, Error> {
         let range_rows = self.options.range_rows;
         let (conn, info) = self.connected().await?;
@@ -232,7 +253,7 @@ impl Reader {
         after: Option<&[KeyValue]>,
     ) -> Result<Page, Error> {
         let limit = self.options.page_rows;
-        let (conn, info) = self.connected().await?;
+        let (conn, info) = self.connected_for_rows().await?;
         read_page(conn, info, mysql, schema, range, after, limit).await
     }
 
@@ -240,6 +261,7 @@ impl Reader {
     /// pass by itself, says where the log ends now.
     async fn after_failure(&mut self, error: &Error) -> Option<FilePosition> {
         self.conn = None;
+        self.rows = None;
         if error.retry != Retry::Never {
             return None;
         }

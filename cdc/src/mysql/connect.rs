@@ -1,7 +1,6 @@
 //! Connections in a fixed session, and the positions a server is at.
 
-use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,33 +10,24 @@ use mysql_async::{FromRowError, OptsBuilder, Params, Row, SslOpts, Value};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::error::{Code, Error, Result};
+use crate::mysql::wire::RowConn;
 use crate::mysql::{Flavor, ServerInfo};
 use crate::source::definition::{ConnectionOptions, SslMode};
 use crate::source::position::{FilePosition, GtidSet, MariaGtidSet, MysqlGtidSet, Position};
 
 mod failure;
 
-pub(crate) use failure::{query_failed, server_message};
+pub(crate) use failure::{is_tls, query_failed, server_message};
 
 /// A connection whose session is fixed: utf8mb4, UTC, REPEATABLE READ, read only, a known `sql_mode`.
 #[derive(Debug)]
 pub struct Conn {
     inner: mysql_async::Conn,
-    /// Rows that fit into a page, of tables whose rows are too large for the limit asked for.
-    page_limits: HashMap<String, usize>,
 }
 
 impl Conn {
     fn new(inner: mysql_async::Conn) -> Self {
-        Self { inner, page_limits: HashMap::new() }
-    }
-
-    pub(crate) fn page_limit(&self, table: &str) -> Option<usize> {
-        self.page_limits.get(table).copied()
-    }
-
-    pub(crate) fn set_page_limit(&mut self, table: String, rows: usize) {
-        self.page_limits.insert(table, rows);
+        Self { inner }
     }
 
     /// Says good-bye to the server. A connection that is only dropped is closed without a word, which servers count as
@@ -95,9 +85,6 @@ fn understood<T>(what: &str, rows: Vec<std::result::Result<T, FromRowError>>) ->
 /// The largest packet of the protocol; a server that sends larger rows or events does not exist.
 const MAX_PACKET: usize = 1 << 30;
 
-/// Statements kept prepared on a connection: one for each table and form of page that it reads.
-const PREPARED_STATEMENTS: usize = 256;
-
 /// Connects, fixes the session, and asks the server who it is.
 pub async fn connect(options: &ConnectionOptions) -> Result<(Conn, ServerInfo)> {
     let work = async {
@@ -106,6 +93,34 @@ pub async fn connect(options: &ConnectionOptions) -> Result<(Conn, ServerInfo)> 
         fix_session(&mut conn, &info).await?;
         Ok((conn, info))
     };
+    in_time(options, work).await
+}
+
+/// Connects once more to a server that is known, for the rows of pages: in the same session, without an object for
+/// every value.
+pub async fn connect_for_rows(options: &ConnectionOptions, server: &ServerInfo) -> Result<RowConn> {
+    let work = async {
+        let (addresses, mode) = resolve(options).await?;
+        let mut conn =
+            RowConn::open(options, &addresses, mode).await.map_err(|error| failure::connect_failed(options, error))?;
+        for statement in session_statements(server) {
+            conn.query(&statement).await.map_err(session_failed)?;
+        }
+        // Behind one name may be several servers, whose logs are not the same.
+        let rows = conn.query("SELECT CAST(@@server_id AS CHAR)").await.map_err(session_failed)?;
+        let id = rows.first().and_then(|row| row.first()).and_then(|(_, id)| id.as_deref());
+        if id != Some(server.server_id.to_string().as_str()) {
+            return Err(Error::new(
+                Code::ConnectionLost,
+                format!("{}:{} is another server than a moment ago", options.hostname, options.port),
+            ));
+        }
+        Ok(conn)
+    };
+    in_time(options, work).await
+}
+
+async fn in_time<T>(options: &ConnectionOptions, work: impl Future<Output = Result<T>>) -> Result<T> {
     match timeout(options.connect_timeout, work).await {
         Ok(connected) => connected,
         Err(_) => Err(Error::new(
@@ -115,17 +130,24 @@ pub async fn connect(options: &ConnectionOptions) -> Result<(Conn, ServerInfo)> 
     }
 }
 
-/// A bare connection, encrypted as the options say.
-async fn dial(options: &ConnectionOptions) -> Result<mysql_async::Conn> {
-    let addresses: Vec<IpAddr> = tokio::net::lookup_host((options.hostname.as_str(), options.port))
+/// The addresses of a server, and whether a connection to them is encrypted.
+async fn resolve(options: &ConnectionOptions) -> Result<(Vec<SocketAddr>, SslMode)> {
+    let addresses: Vec<SocketAddr> = tokio::net::lookup_host((options.hostname.as_str(), options.port))
         .await
         .map_err(|error| {
             Error::new(Code::UnknownHost, format!("the host name `{}` is not known", options.hostname))
                 .with_source(error)
         })?
-        .map(|address| address.ip())
         .collect();
-    let loopback = addresses.iter().all(IpAddr::is_loopback);
+    let loopback = addresses.iter().all(|address| address.ip().is_loopback());
+    let mode = options.ssl_mode.unwrap_or(if loopback { SslMode::Disabled } else { SslMode::Preferred });
+    Ok((addresses, mode))
+}
+
+/// A bare connection, encrypted as the options say.
+async fn dial(options: &ConnectionOptions) -> Result<mysql_async::Conn> {
+    let (addresses, mode) = resolve(options).await?;
+    let addresses: Vec<IpAddr> = addresses.iter().map(SocketAddr::ip).collect();
     let builder = OptsBuilder::default()
         .ip_or_hostname(options.hostname.clone())
         .resolved_ips(Some(addresses))
@@ -135,13 +157,11 @@ async fn dial(options: &ConnectionOptions) -> Result<mysql_async::Conn> {
         // A socket of the same name may belong to another server.
         .prefer_socket(false)
         .tcp_keepalive(Some(Duration::from_secs(30)))
-        .stmt_cache_size(PREPARED_STATEMENTS)
         .max_allowed_packet(Some(MAX_PACKET))
         .wait_timeout(Some(28_800));
     let open = |ssl: Option<SslOpts>| mysql_async::Conn::new(builder.clone().ssl_opts(ssl));
     let unchecked =
         || SslOpts::default().with_danger_accept_invalid_certs(true).with_danger_skip_domain_validation(true);
-    let mode = options.ssl_mode.unwrap_or(if loopback { SslMode::Disabled } else { SslMode::Preferred });
     let opened = match mode {
         SslMode::Disabled => open(None).await,
         SslMode::Preferred => match open(Some(unchecked())).await {
@@ -188,10 +208,20 @@ async fn who_is_there(conn: &mut Conn) -> Result<ServerInfo> {
     Ok(info)
 }
 
-/// Fixes what could change the meaning of a value: character set, time zone, modes, isolation, limits.
+/// Fixes what could change the meaning of a value.
 async fn fix_session(conn: &mut Conn, server: &ServerInfo) -> Result<()> {
-    let failed = |error| query_failed("the session could not be set up", error);
-    conn.query_drop("SET NAMES utf8mb4").await.map_err(failed)?;
+    for statement in session_statements(server) {
+        conn.query_drop(statement).await.map_err(session_failed)?;
+    }
+    Ok(())
+}
+
+fn session_failed(error: mysql_async::Error) -> Error {
+    query_failed("the session could not be set up", error)
+}
+
+/// Character set, time zone, modes, isolation, limits.
+fn session_statements(server: &ServerInfo) -> [String; 3] {
     let common = "SET SESSION time_zone = '+00:00', sql_mode = 'NO_ENGINE_SUBSTITUTION', autocommit = 1, \
                   net_write_timeout = 600, net_read_timeout = 600, wait_timeout = 28800, lock_wait_timeout = 60, \
                   sql_select_limit = 18446744073709551615, group_concat_max_len = 1048576, sql_big_selects = 1";
@@ -203,8 +233,11 @@ async fn fix_session(conn: &mut Conn, server: &ServerInfo) -> Result<()> {
         Flavor::Mysql => ", max_execution_time = 0",
         Flavor::MariaDb => ", max_statement_time = 0",
     };
-    conn.query_drop(format!("{common}{own}")).await.map_err(failed)?;
-    conn.query_drop("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY").await.map_err(failed)
+    [
+        "SET NAMES utf8mb4".to_owned(),
+        format!("{common}{own}"),
+        "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY".to_owned(),
+    ]
 }
 
 /// The position a mirror may start from: a prefix of the log whose every transaction is visible to SELECTs from now on.
@@ -318,6 +351,20 @@ pub async fn log_end(conn: &mut Conn, server: &ServerInfo) -> Result<FilePositio
     let row = row.ok_or_else(|| Error::new(Code::BinlogOff, "the server writes no binlog"))?;
     match (row.get_opt("File"), row.get_opt("Position")) {
         (Some(Ok(file)), Some(Ok(offset))) => Ok(FilePosition { file, offset }),
+        _ => Err(Error::new(Code::QueryFailed, "the end of the binlog was not understood")),
+    }
+}
+
+/// [`log_end`] over a connection for rows.
+pub(crate) async fn log_end_for_rows(conn: &mut RowConn, server: &ServerInfo) -> Result<FilePosition> {
+    let rows = conn
+        .query(log_end_statement(server))
+        .await
+        .map_err(|error| query_failed("the end of the binlog could not be read", error))?;
+    let row = rows.first().ok_or_else(|| Error::new(Code::BinlogOff, "the server writes no binlog"))?;
+    let value = |name: &str| row.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).and_then(|(_, v)| v.as_deref());
+    match (value("File"), value("Position").and_then(|offset| offset.parse().ok())) {
+        (Some(file), Some(offset)) => Ok(FilePosition::new(file, offset)),
         _ => Err(Error::new(Code::QueryFailed, "the end of the binlog was not understood")),
     }
 }

@@ -12,6 +12,7 @@ pub(crate) mod ddl;
 pub mod snapshot;
 pub mod types;
 pub mod value;
+pub mod wire;
 
 /// The two families of servers. They differ in GTIDs, in the binlog's events and in many statements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

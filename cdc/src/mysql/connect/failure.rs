@@ -8,7 +8,7 @@ use crate::error::{Code, Error, Retry};
 use crate::source::definition::ConnectionOptions;
 
 /// Whether encryption is what failed.
-pub(super) fn is_tls(error: &mysql_async::Error) -> bool {
+pub(crate) fn is_tls(error: &mysql_async::Error) -> bool {
     match error {
         mysql_async::Error::Io(IoError::Tls(_))
         | mysql_async::Error::Driver(DriverError::NoClientSslFlagFromServer) => true,

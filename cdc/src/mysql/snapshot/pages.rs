@@ -3,17 +3,18 @@
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use mysql_async::prelude::Queryable;
-use mysql_async::{Params, Row, Value};
+use mysql_async::{DriverError, Value};
 use tidegate_storage::paimon::TableSchema;
 use tidegate_storage::table::RowKind;
 
 use super::key::{KeyColumn, KeyRange, KeyValue, Side, condition, parameters, quote};
 use crate::error::{Code, Error, Result};
 use crate::mysql::ServerInfo;
-use crate::mysql::connect::{Conn, log_end, query_failed};
+use crate::mysql::connect::{log_end_for_rows, query_failed};
 use crate::mysql::types::{MysqlTable, MysqlType};
 use crate::mysql::value::{DateTimeParts, date_days, write_time};
+use crate::mysql::wire::RowConn;
+use crate::mysql::wire::row::{BadRow, Cell, Cells, Form};
 use crate::rows::{ColumnBuffer, PushError, RowBuffer};
 use crate::source::position::FilePosition;
 
@@ -40,7 +41,7 @@ pub struct Page {
 /// The statement stays prepared on the connection. Columns of the schema are looked up in the table by name; columns that
 /// only one of both has are an error ([`Code::TableChanged`] if the server has no such column any more).
 pub async fn read_page(
-    conn: &mut Conn,
+    conn: &mut RowConn,
     server: &ServerInfo,
     table: &MysqlTable,
     schema: &Arc<TableSchema>,
@@ -48,14 +49,14 @@ pub async fn read_page(
     after: Option<&[KeyValue]>,
     limit: usize,
 ) -> Result<Page> {
-    let low = log_end(conn, server).await?;
+    let low = log_end_for_rows(conn, server).await?;
     let (batch, last_key, end_of_range) = select(conn, table, schema, range, after, limit).await?;
-    let high = log_end(conn, server).await?;
+    let high = log_end_for_rows(conn, server).await?;
     Ok(Page { low, high, batch, last_key, end_of_range })
 }
 
 async fn select(
-    conn: &mut Conn,
+    conn: &mut RowConn,
     table: &MysqlTable,
     schema: &Arc<TableSchema>,
     range: &KeyRange,
@@ -68,25 +69,28 @@ async fn select(
     let lower = after.or(range.lower.as_deref());
     let (sql, parameters) = plan.statement(table, lower, range.upper.as_deref(), limit)?;
 
-    let mut rows =
-        Rows { name: &name, plan: &plan, buffer: RowBuffer::new(schema), last: None, seen: 0, bytes: 0, failed: None };
-    let failed = |error| query_failed(&format!("a page of {name} could not be read"), error);
-    let outcome = conn.exec_iter(sql.as_str(), Params::Positional(parameters.clone())).await;
-    let outcome = match outcome {
-        // The key was given by hand, and there is no primary one.
-        Err(mysql_async::Error::Server(error)) if error.code == NO_SUCH_KEY => {
-            let sql = sql.replacen(FORCE_PRIMARY, "", 1);
-            conn.exec_iter(sql, Params::Positional(parameters)).await
-        }
-        outcome => outcome,
+    let mut rows = Rows {
+        name: &name,
+        plan: &plan,
+        buffer: RowBuffer::new(schema),
+        forms: Vec::new(),
+        last: Vec::new(),
+        seen: 0,
+        bytes: 0,
+        failed: None,
     };
-    let mut result = outcome.map_err(failed)?;
-    let pulled = result.for_each(|row| rows.take(row)).await;
-    let drained = result.drop_result().await;
-    pulled.and(drained).map_err(failed)?;
+    let mut outcome = conn.select(&sql, &parameters, |forms, row| rows.take(forms, row)).await;
+    if let Err(mysql_async::Error::Server(error)) = &outcome
+        && error.code == NO_SUCH_KEY
+    {
+        // The key was given by hand, and there is no primary one.
+        let sql = sql.replacen(FORCE_PRIMARY, "", 1);
+        outcome = conn.select(&sql, &parameters, |forms, row| rows.take(forms, row)).await;
+    }
+    outcome.map_err(|error| query_failed(&format!("a page of {name} could not be read"), error))?;
 
-    let Rows { mut buffer, last, seen, failed: bad, .. } = rows;
-    if let Some(error) = bad {
+    let Rows { mut buffer, forms, last, seen, failed, .. } = rows;
+    if let Some(error) = failed {
         return Err(error);
     }
     let taken = buffer.len();
@@ -94,7 +98,7 @@ async fn select(
         // Next time only as many rows as will be kept.
         conn.set_page_limit(name.clone(), taken.max(1));
     }
-    let last_key = last.map(|row| plan.key_of(&name, &row)).transpose()?;
+    let last_key = if taken == 0 { None } else { Some(plan.key_of(&name, &forms, &last)?) };
     let (batch, _) = buffer.take().map_err(|error| {
         Error::new(Code::ValueNotStorable, format!("a page of {name} does not fit into columns")).with_source(error)
     })?;
@@ -170,16 +174,23 @@ impl<'a> Plan<'a> {
         ))
     }
 
-    fn key_of(&self, table: &str, row: &[Value]) -> Result<Vec<KeyValue>> {
+    /// The key of a row.
+    fn key_of(&self, table: &str, forms: &[Form], row: &[u8]) -> Result<Vec<KeyValue>> {
+        let values = self.values(forms, row).map_err(|error| malformed(table, error))?;
         self.key
             .iter()
             .zip(&self.key_places)
             .map(|(column, &place)| {
-                row.get(place).and_then(|value| KeyValue::from_selected(column, value)).ok_or_else(|| {
+                values.get(place).and_then(|cell| KeyValue::from_selected(column, &cell.to_value())).ok_or_else(|| {
                     Error::new(Code::KeyNotStorable, format!("a key of {table} cannot be used as a bound"))
                 })
             })
             .collect()
+    }
+
+    fn values<'r>(&self, forms: &'r [Form], row: &'r [u8]) -> std::result::Result<Vec<Cell<'r>>, BadRow> {
+        let mut cells = Cells::new(forms, row)?;
+        forms.iter().map(|_| cells.next()).collect()
     }
 }
 
@@ -206,32 +217,54 @@ struct Rows<'a> {
     name: &'a str,
     plan: &'a Plan<'a>,
     buffer: RowBuffer,
-    last: Option<Vec<Value>>,
+    forms: Vec<Form>,
+    /// The last row that was taken, as it came.
+    last: Vec<u8>,
     seen: usize,
     bytes: usize,
     failed: Option<Error>,
 }
 
 impl Rows<'_> {
-    fn take(&mut self, row: Row) {
+    fn take(&mut self, forms: &[Form], row: &[u8]) {
         self.seen += 1;
         // Once a row was left out, all behind it are: the page ends with the last one taken.
         if self.failed.is_some() || self.seen - self.buffer.len() > 1 || self.bytes > PAGE_BYTES {
             return;
         }
-        let values = row.unwrap();
-        for (i, (column, value)) in self.plan.columns.iter().zip(&values).enumerate() {
-            if let Err(error) = push(self.buffer.column_mut(i), column.column_type, value) {
-                self.failed = Some(refused(self.name, column, error));
-                return;
-            }
-            if let Value::Bytes(bytes) = value {
-                self.bytes += bytes.len();
-            }
+        if self.forms.is_empty() {
+            self.forms = forms.to_vec();
         }
-        self.buffer.end_row(RowKind::InsertAbsent);
-        self.last = Some(values);
+        match self.push(forms, row) {
+            Ok(()) => {
+                self.buffer.end_row(RowKind::InsertAbsent);
+                self.bytes += row.len();
+                self.last.clear();
+                self.last.extend_from_slice(row);
+            }
+            Err(error) => self.failed = Some(error),
+        }
     }
+
+    fn push(&mut self, forms: &[Form], row: &[u8]) -> Result<()> {
+        let bad = |error| malformed(self.name, error);
+        let mut cells = Cells::new(forms, row).map_err(bad)?;
+        for (i, column) in self.plan.columns.iter().enumerate() {
+            let cell = cells.next().map_err(bad)?;
+            push(self.buffer.column_mut(i), column.column_type, cell)
+                .map_err(|error| refused(self.name, column, error))?;
+        }
+        // Behind the columns are values that only serve as bounds.
+        for _ in self.plan.columns.len()..forms.len() {
+            cells.next().map_err(bad)?;
+        }
+        cells.end().map_err(bad)
+    }
+}
+
+fn malformed(table: &str, error: BadRow) -> Error {
+    let error = DriverError::UnexpectedPacket { payload: error.to_string().into_bytes() };
+    query_failed(&format!("a page of {table} could not be read"), error.into())
 }
 
 fn refused(table: &str, column: &Column<'_>, error: PushError) -> Error {
@@ -241,14 +274,14 @@ fn refused(table: &str, column: &Column<'_>, error: PushError) -> Error {
 }
 
 /// Pushes a selected value in the form that the log's row images give it as well.
-fn push(out: &mut ColumnBuffer, column_type: &MysqlType, value: &Value) -> Result<(), PushError> {
-    match value {
-        Value::NULL => out.push_null(),
-        Value::Int(value) => out.push_i64(*value),
-        Value::UInt(value) => out.push_u64(*value),
-        Value::Float(value) => out.push_f32(*value),
-        Value::Double(value) => out.push_f64(*value),
-        Value::Bytes(bytes) => match column_type {
+fn push(out: &mut ColumnBuffer, column_type: &MysqlType, cell: Cell<'_>) -> Result<(), PushError> {
+    match cell {
+        Cell::Null => out.push_null(),
+        Cell::Int(value) => out.push_i64(value),
+        Cell::UInt(value) => out.push_u64(value),
+        Cell::Float(value) => out.push_f32(value),
+        Cell::Double(value) => out.push_f64(value),
+        Cell::Bytes(bytes) => match column_type {
             MysqlType::Decimal { precision, scale, .. } if *precision <= 38 => {
                 out.push_decimal(decimal(bytes, *scale).ok_or(PushError::OutOfRange)?)
             }
@@ -256,8 +289,8 @@ fn push(out: &mut ColumnBuffer, column_type: &MysqlType, value: &Value) -> Resul
             MysqlType::Binary { length } => out.push_padded(bytes, *length as usize),
             _ => out.push_bytes(bytes),
         },
-        Value::Date(year, month, day, hour, minute, second, micros) => {
-            let (year, month, day) = (u32::from(*year), u32::from(*month), u32::from(*day));
+        Cell::Date(year, month, day, hour, minute, second, micros) => {
+            let (year, month, day) = (u32::from(year), u32::from(month), u32::from(day));
             if *column_type == MysqlType::Date {
                 return match date_days(year, month, day) {
                     Some(days) => out.push_date(days),
@@ -268,22 +301,22 @@ fn push(out: &mut ColumnBuffer, column_type: &MysqlType, value: &Value) -> Resul
                 year,
                 month,
                 day,
-                hour: u32::from(*hour),
-                minute: u32::from(*minute),
-                second: u32::from(*second),
-                micros: *micros,
+                hour: u32::from(hour),
+                minute: u32::from(minute),
+                second: u32::from(second),
+                micros,
             };
             match parts.micros_since_epoch() {
                 Some(micros) => out.push_micros(micros),
                 None => out.push_null(),
             }
         }
-        Value::Time(negative, days, hours, minutes, seconds, micros) => {
+        Cell::Time(negative, days, hours, minutes, seconds, micros) => {
             let MysqlType::Time { fsp } = column_type else { return Err(PushError::WrongType) };
-            let hours = days.saturating_mul(24).saturating_add(u32::from(*hours));
-            let (minutes, seconds) = (u32::from(*minutes), u32::from(*seconds));
+            let hours = days.saturating_mul(24).saturating_add(u32::from(hours));
+            let (minutes, seconds) = (u32::from(minutes), u32::from(seconds));
             out.push_text_with(|text| {
-                write_time(text, *negative, hours, minutes, seconds, *micros, *fsp);
+                write_time(text, negative, hours, minutes, seconds, micros, *fsp);
                 Ok(())
             })
         }
