@@ -99,6 +99,8 @@ pub(super) struct Cuts {
     pub(super) dirty: bool,
     /// Changes of tables that readers see are among them.
     pub(super) live_dirty: bool,
+    /// The last table has just been loaded: readers wait for it.
+    loaded: bool,
     last: Instant,
     last_position: Position,
     outstanding: Option<oneshot::Receiver<u64>>,
@@ -115,6 +117,7 @@ impl Cuts {
         Self {
             dirty,
             live_dirty: false,
+            loaded: false,
             last: Instant::now(),
             last_position: position.clone(),
             outstanding: None,
@@ -343,6 +346,7 @@ impl Coordinator<'_> {
             info!(table = table.name, rows = table.rows_read, "snapshot complete");
             self.work.send(Work::EndLoading { table: index }).await.map_err(applier_gone)?;
             self.cuts.live_dirty = true;
+            self.cuts.loaded = !self.tables.iter().any(CapturedTable::is_loading);
         }
         Ok(())
     }
@@ -636,7 +640,7 @@ impl Coordinator<'_> {
     }
 
     fn cut_is_due(&self) -> bool {
-        if self.cuts.stopping || !self.cuts.waiting.is_empty() {
+        if self.cuts.stopping || self.cuts.loaded || !self.cuts.waiting.is_empty() {
             return true;
         }
         let since = self.cuts.last.elapsed();
@@ -666,6 +670,7 @@ impl Coordinator<'_> {
         self.cuts.answered_by_outstanding.append(&mut self.cuts.waiting);
         self.cuts.dirty = false;
         self.cuts.live_dirty = false;
+        self.cuts.loaded = false;
         self.cuts.last = Instant::now();
         self.cuts.last_position = self.position.clone();
         Ok(())
