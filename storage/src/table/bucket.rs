@@ -28,6 +28,8 @@ pub(crate) struct Bucket {
     pub(crate) vectors_changed: bool,
     /// Whether the files or vectors differ from those last prepared.
     pub(crate) changed: bool,
+    /// Files that are not among `files` any more.
+    pub(crate) removed: Vec<DataFile>,
 }
 
 /// A level, and the range of keys in it, that is spoken for.
@@ -133,7 +135,7 @@ impl Bucket {
     /// Forgets files without live rows, unless a merge is reading them.
     pub(crate) fn drop_dead_files(&mut self) {
         let before = self.files.len();
-        self.files.retain(|file| file.merging || file.live() > 0);
+        self.remove(|_, file| !file.merging && file.live() == 0);
         if self.files.len() != before {
             self.vectors_changed = true;
             self.changed = true;
@@ -320,17 +322,22 @@ impl Bucket {
         if merging.iter().any(|file| !file.deleted.is_empty()) {
             self.vectors_changed = true;
         }
-        let mut index = 0;
-        self.files.retain(|_| (!chosen[index], index += 1).0);
+        self.remove(|index, _| chosen[index]);
         self.files.extend(written);
         Ok(())
+    }
+
+    fn remove(&mut self, mut goes: impl FnMut(usize, &DataFile) -> bool) {
+        let mut index = 0;
+        let gone = self.files.extract_if(.., |file| (goes(index, file), index += 1).0);
+        self.removed.extend(gone);
     }
 
     /// Removes everything.
     pub(crate) fn clear(&mut self) {
         self.changed |= !self.files.is_empty();
         self.vectors_changed |= self.files.iter().any(|file| !file.deleted.is_empty());
-        self.files.clear();
+        self.remove(|_, _| true);
         self.reserved.clear();
         self.tombstones.clear();
     }
@@ -365,7 +372,7 @@ impl Bucket {
                 return Err(Error::invalid(format!("rows of file {name} are missing in what it was merged into")));
             }
         }
-        self.files.retain(|file| !began.iter().any(|(name, _)| *name == file.meta.file_name));
+        self.remove(|_, file| began.iter().any(|(name, _)| *name == file.meta.file_name));
         self.vectors_changed |= output.iter().any(|file| !file.deleted.is_empty());
         self.files.extend(output);
         self.drop_dead_files();

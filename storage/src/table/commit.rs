@@ -15,7 +15,7 @@ use crate::paimon::snapshot::SNAPSHOT_VERSION;
 use crate::paimon::{
     CommitKind, DataFileMeta, FileKind, IndexManifestEntry, ManifestEntry, ManifestFileMeta, Snapshot,
 };
-use crate::store::StoreRef;
+use crate::store::{self, StoreRef};
 
 /// A manifest list of more manifests than this is rewritten as one.
 const MANY_MANIFESTS: usize = 30;
@@ -122,6 +122,7 @@ impl History {
             .collect();
         let total_buckets = layout.options.buckets;
         let entries = difference(&self.files, &current, total_buckets);
+        self.forget_unnamed(layout, buckets).await;
         self.files = current;
         if self.delta_manifests.len() >= MANY_MANIFESTS {
             let entries = difference(&self.published_files, &self.files, total_buckets);
@@ -172,6 +173,22 @@ impl History {
         };
         let version = Arc::new(version_of(layout, buckets, snapshot.id));
         Ok(Prepared { snapshot: PreparedSnapshot { id: snapshot.id, json: snapshot.to_json() }, version })
+    }
+
+    /// Deletes files that came and went since the last snapshot was prepared: none has ever named them.
+    async fn forget_unnamed(&self, layout: &Layout, buckets: &mut [Bucket]) {
+        for bucket in buckets {
+            for file in bucket.removed.drain(..) {
+                let name = (bucket.number, file.meta.file_name.clone());
+                // A merge that was given up may still be reading it.
+                if file.merging || self.files.contains_key(&name) || self.published_files.contains_key(&name) {
+                    continue;
+                }
+                if let Err(error) = store::delete(&**layout.store(), &file.path).await {
+                    tracing::debug!(object = %file.path, %error, "a file that nothing refers to was not deleted; it is an orphan now");
+                }
+            }
+        }
     }
 
     /// Writes the deletion vectors of every bucket where they changed, and the index manifest if any did. A bucket's

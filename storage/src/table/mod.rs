@@ -13,12 +13,14 @@
 //! * `merge`: several sorted inputs become one; `bucket`: the files of one bucket and a flush into it.
 //! * `flush`: buffered rows go to their buckets; `compaction`: merges that run beside the writer.
 //! * `commit`: the difference to the last snapshot as manifests, index files and a snapshot.
+//! * `expire`: old snapshots, and objects that nothing leads to, are deleted.
 //! * `version`: what readers get; `layout` and `names`: where objects lie and what they are called.
 //! * `writer`: all of it together.
 
 mod bucket;
 mod commit;
 mod compaction;
+mod expire;
 mod flush;
 mod keys;
 mod layout;
@@ -33,6 +35,7 @@ mod writer;
 
 use std::sync::Arc;
 
+pub use expire::{Expired, Hold, Holder, Orphans, Retention, expire_snapshots, remove_orphans};
 pub use version::{LiveFile, TableVersion};
 pub use writer::TableWriter;
 

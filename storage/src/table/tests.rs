@@ -25,7 +25,7 @@ use crate::store::faulty::{Fault, Faulty, Operation};
 use crate::store::{StoreRef, read};
 
 /// A row as text, by field id; a field that is missing is NULL.
-type Row = BTreeMap<i32, Option<String>>;
+pub(super) type Row = BTreeMap<i32, Option<String>>;
 
 fn new_field(name: &str, data_type: DataType, nullable: bool) -> NewField {
     NewField { name: name.to_owned(), data_type, nullable, description: None }
@@ -126,7 +126,7 @@ fn rows_of(schema: &TableSchema, batch: &RecordBatch) -> Vec<(Vec<String>, Row)>
 
 /// Reads a version as any reader would: each file by its own schema, less its deletion vector. Checks what the
 /// metadata says on the way.
-async fn read_all(store: &StoreRef, version: &TableVersion) -> BTreeMap<Vec<String>, Row> {
+pub(super) async fn read_all(store: &StoreRef, version: &TableVersion) -> BTreeMap<Vec<String>, Row> {
     let mut all = BTreeMap::new();
     let newest: BTreeSet<i32> = version.schema.fields.iter().map(|field| field.id).collect();
     for file in &version.files {
@@ -176,7 +176,7 @@ async fn read_all(store: &StoreRef, version: &TableVersion) -> BTreeMap<Vec<Stri
 }
 
 #[derive(Debug, Clone, Default)]
-struct Model {
+pub(super) struct Model {
     rows: BTreeMap<Vec<String>, Row>,
     /// Keys deleted since loading began, while loading.
     deleted: Option<BTreeSet<Vec<String>>>,
@@ -221,18 +221,18 @@ fn context_on(store: StoreRef) -> WriterContext {
     WriterContext { store, clock: Arc::new(ManualClock::new(1_700_000_000_000)), commit_user: "writer".to_owned() }
 }
 
-fn small_options(buckets: u32) -> TableOptions {
+pub(super) fn small_options(buckets: u32) -> TableOptions {
     TableOptions { buckets, rows_per_file: 50, inline_merge_rows: 60, ..TableOptions::default() }
 }
 
-struct Trial {
-    ctx: WriterContext,
-    path: Path,
+pub(super) struct Trial {
+    pub(super) ctx: WriterContext,
+    pub(super) path: Path,
     options: TableOptions,
-    writer: TableWriter,
+    pub(super) writer: TableWriter,
     model: Model,
     /// The last committed snapshot, whether it was published, and the model then.
-    committed: Option<(String, bool, Model)>,
+    pub(super) committed: Option<(String, bool, Model)>,
     commits: u64,
     version: u64,
     random: StdRng,
@@ -240,13 +240,17 @@ struct Trial {
 
 impl Trial {
     async fn new(seed: u64, keys: &[DataType], options: TableOptions) -> Self {
-        let (ctx, path) = (context(), Path::from("shop/orders"));
+        Self::new_on(seed, keys, options, Arc::new(InMemory::new())).await
+    }
+
+    pub(super) async fn new_on(seed: u64, keys: &[DataType], options: TableOptions, store: StoreRef) -> Self {
+        let (ctx, path) = (context_on(store), Path::from("shop/orders"));
         let writer = TableWriter::create(ctx.clone(), path.clone(), schema(keys), options.clone()).await.unwrap();
         let random = StdRng::seed_from_u64(seed);
         Self { ctx, path, options, writer, model: Model::default(), committed: None, commits: 0, version: 0, random }
     }
 
-    fn apply(&mut self, keys: &[i64], mut kind: impl FnMut(&mut StdRng) -> RowKind) {
+    pub(super) fn apply(&mut self, keys: &[i64], mut kind: impl FnMut(&mut StdRng) -> RowKind) {
         self.version += 1;
         let rows: Vec<_> = keys.iter().map(|key| (*key, self.version)).collect();
         let schema = Arc::clone(self.writer.schema());
@@ -256,7 +260,7 @@ impl Trial {
         self.writer.apply(batch, kinds).unwrap();
     }
 
-    async fn step(&mut self) {
+    pub(super) async fn step(&mut self) {
         match self.random.random_range(0..100) {
             0..40 => {
                 let changes = self.random.random_range(1..40);
@@ -317,6 +321,15 @@ impl Trial {
         }
         assert!(!self.writer.is_dirty() || self.writer.merge_is_finished());
         self.committed = Some((prepared.snapshot.json, published, self.model.clone()));
+    }
+
+    /// Commits and publishes, come what may.
+    pub(super) async fn publish_next(&mut self) {
+        self.commits += 1;
+        let prepared = self.writer.prepare(self.commits, BTreeMap::new()).await.unwrap();
+        self.writer.committed(true);
+        publish(&self.ctx.store, &self.path, &prepared.snapshot).await.unwrap();
+        self.committed = Some((prepared.snapshot.json, true, self.model.clone()));
     }
 
     async fn check(&self, version: &TableVersion) {

@@ -1,0 +1,379 @@
+//! What nobody needs any more is deleted: old snapshots with the objects that only they use, and orphans.
+//!
+//! A snapshot file goes before the objects behind it, so that whoever finds a snapshot finds all of it. What a crash
+//! leaves behind then is an orphan: an object that no snapshot, tag or checkpoint leads to.
+//!
+//! Only the owner of a table's source does this, one table after the other.
+
+use std::collections::HashSet;
+
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt, stream};
+use object_store::path::Path;
+use object_store::{ObjectMeta, ObjectStore};
+use serde::Deserialize;
+
+use super::layout::get;
+use super::version;
+use crate::error::{Error, Result};
+use crate::paimon::manifest::{decode_index_manifest, decode_manifest};
+use crate::paimon::{FileKind, ManifestEntry, Snapshot, TablePaths};
+use crate::store::{self, StoreRef};
+
+#[cfg(test)]
+mod tests;
+
+/// Snapshots that one run expires at most, so that it ends.
+const SNAPSHOTS_AT_ONCE: usize = 512;
+/// Requests under way at one time.
+const PARALLEL: usize = 8;
+
+/// How long old things stay. The names and defaults are Paimon's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Retention {
+    /// Snapshots younger than this stay (`snapshot.time-retained`).
+    pub time_retained_ms: i64,
+    /// So many of the newest snapshots stay, however old they are (`snapshot.num-retained.min`). At least 1.
+    pub min_snapshots: usize,
+    /// Of more than this the oldest go, however young they are (`snapshot.num-retained.max`).
+    pub max_snapshots: usize,
+    /// Objects that nothing leads to stay so long: they may belong to a snapshot that is being made.
+    pub orphan_age_ms: i64,
+}
+
+impl Default for Retention {
+    fn default() -> Self {
+        Self { time_retained_ms: 3_600_000, min_snapshots: 10, max_snapshots: usize::MAX, orphan_age_ms: 86_400_000 }
+    }
+}
+
+/// Who needs an old snapshot.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Holder {
+    /// A tag: its snapshot's objects stay, though the snapshot's number may go.
+    Tag(String),
+    /// A reader of another engine that has said how far it is: everything from there on stays.
+    Consumer(String),
+    /// A branch, whose snapshots share objects with the table's: everything stays.
+    Branch(String),
+    /// A transaction or a query of this process.
+    Reader,
+}
+
+/// Something that keeps objects from being deleted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hold {
+    /// Who.
+    pub holder: Holder,
+    /// The oldest snapshot that is needed.
+    pub snapshot_id: u64,
+}
+
+/// What an expiry did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Expired {
+    /// Snapshots that are gone.
+    pub snapshots: usize,
+    /// Objects deleted with them, the snapshot files not counted.
+    pub objects: usize,
+    /// The oldest snapshot left; `None` for a table without any.
+    pub earliest: Option<u64>,
+    /// Who needs old snapshots.
+    pub holds: Vec<Hold>,
+}
+
+/// Orphans that were deleted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Orphans {
+    /// How many.
+    pub objects: usize,
+    /// Their size.
+    pub bytes: u64,
+}
+
+/// Deletes snapshots that are old enough and held by nobody, and the objects that only they need.
+///
+/// `oldest_read` is the oldest snapshot that a reader of this process is on.
+///
+/// Errors: if something of a snapshot cannot be read or deleted. What was deleted until then was needed by nobody.
+pub async fn expire_snapshots(
+    store: &StoreRef,
+    table: &Path,
+    now_ms: i64,
+    retention: &Retention,
+    oldest_read: Option<u64>,
+) -> Result<Expired> {
+    let paths = TablePaths::new(table.clone());
+    let ids = snapshot_ids(store, &paths).await?;
+    let tags = tags(store, &paths).await?;
+    let mut holds: Vec<Hold> =
+        tags.iter().map(|(name, tag)| Hold { holder: Holder::Tag(name.clone()), snapshot_id: tag.id }).collect();
+    holds.extend(consumers(store, &paths).await?);
+    let first = ids.first().copied();
+    for name in branches(store, &paths).await? {
+        holds.push(Hold { holder: Holder::Branch(name), snapshot_id: first.unwrap_or(0) });
+    }
+    holds.extend(oldest_read.map(|snapshot_id| Hold { holder: Holder::Reader, snapshot_id }));
+    let held = holds.iter().filter(|hold| !matches!(hold.holder, Holder::Tag(_))).map(|hold| hold.snapshot_id).min();
+
+    let mut old = Vec::new();
+    let candidates = ids.len().saturating_sub(retention.min_snapshots.max(1)).min(SNAPSHOTS_AT_ONCE);
+    for (&id, newer) in ids.iter().take(candidates).zip((0..ids.len()).rev()) {
+        if held.is_some_and(|held| held <= id) {
+            break;
+        }
+        let snapshot = read_snapshot(store, &paths.snapshot(id)).await?;
+        let too_many = newer >= retention.max_snapshots;
+        if !too_many && now_ms.saturating_sub(snapshot.time_millis) < retention.time_retained_ms {
+            break;
+        }
+        old.push(snapshot);
+    }
+    let Some(&end) = ids.get(old.len()).filter(|_| !old.is_empty()) else {
+        return Ok(Expired { earliest: first, holds, ..Expired::default() });
+    };
+
+    let next = read_snapshot(store, &paths.snapshot(end)).await?;
+    let mut kept = Needed::default();
+    kept.add_live(store, &paths, &next).await?;
+    for (_, tag) in &tags {
+        kept.add_live(store, &paths, tag).await?;
+    }
+    let mut obsolete = Needed::default();
+    for (snapshot, follower) in old.iter().zip(old.iter().skip(1).chain([&next])) {
+        obsolete.add_own(store, &paths, snapshot).await?;
+        obsolete.add_removed(store, &paths, follower).await?;
+    }
+    let obsolete: Vec<Path> = obsolete.0.difference(&kept.0).cloned().collect();
+
+    // A reader that looks for the oldest snapshot does not begin with one that is about to go.
+    store::write(&**store, &paths.earliest_hint(), Bytes::from(end.to_string())).await?;
+    for snapshot in &old {
+        store::delete(&**store, &paths.snapshot(snapshot.id)).await?;
+    }
+    let objects = delete_all(store, &obsolete).await?;
+    Ok(Expired { snapshots: old.len(), objects, earliest: Some(end), holds })
+}
+
+/// Deletes objects of the table that no snapshot, tag or checkpoint leads to.
+///
+/// `prepared` are the texts of snapshots that a checkpoint holds, published or not.
+///
+/// Errors: if anything that may lead to objects cannot be read; nothing was deleted then.
+pub async fn remove_orphans(
+    store: &StoreRef,
+    table: &Path,
+    now_ms: i64,
+    retention: &Retention,
+    prepared: &[&str],
+) -> Result<Orphans> {
+    let paths = TablePaths::new(table.clone());
+    if !branches(store, &paths).await?.is_empty() {
+        return Ok(Orphans::default());
+    }
+    // First the objects, then what leads to them: what comes meanwhile is not among the objects.
+    let listed: Vec<ObjectMeta> = store
+        .list(Some(table))
+        .try_collect()
+        .await
+        .map_err(|error| Error::from_store(table.as_ref(), "listed", error))?;
+    let mut needed = Needed::default();
+    let mut snapshots = Vec::new();
+    for id in snapshot_ids(store, &paths).await? {
+        snapshots.push(read_snapshot(store, &paths.snapshot(id)).await?);
+    }
+    snapshots.extend(tags(store, &paths).await?.into_iter().map(|(_, tag)| tag));
+    for json in prepared {
+        snapshots.push(Snapshot::from_json(table.as_ref(), json.as_bytes())?);
+    }
+    for snapshot in &snapshots {
+        needed.add_all(store, &paths, snapshot).await?;
+    }
+    let mut orphans = Orphans::default();
+    let mut doomed = Vec::new();
+    for object in listed {
+        let age = now_ms.saturating_sub(object.last_modified.timestamp_millis());
+        if age >= retention.orphan_age_ms
+            && is_of_snapshots(table, &object.location)
+            && !needed.0.contains(&object.location)
+        {
+            orphans.bytes += object.size;
+            doomed.push(object.location);
+        }
+    }
+    orphans.objects = delete_all(store, &doomed).await?;
+    Ok(orphans)
+}
+
+/// Whether an object can only be there for the sake of snapshots: schemas, hints and other engines' files are not.
+fn is_of_snapshots(table: &Path, object: &Path) -> bool {
+    let Some(mut parts) = object.prefix_match(table) else { return false };
+    let directory = parts.next();
+    let directory = directory.as_ref().map_or("", |part| part.as_ref());
+    matches!(directory, "manifest" | "index") || directory.starts_with("bucket-")
+}
+
+/// Paths of objects that snapshots lead to.
+#[derive(Debug, Default)]
+struct Needed(HashSet<Path>);
+
+impl Needed {
+    /// What a reader of the snapshot reads.
+    async fn add_live(&mut self, store: &StoreRef, paths: &TablePaths, snapshot: &Snapshot) -> Result<()> {
+        self.add_own(store, paths, snapshot).await?;
+        let base = version::manifest_list(store, paths, &snapshot.base_manifest_list).await?;
+        let delta = version::manifest_list(store, paths, &snapshot.delta_manifest_list).await?;
+        let mut live = version::live_entries(store, paths, &base).await?;
+        version::apply_manifests(store, paths, &delta, &mut live).await?;
+        for ((bucket, name), meta) in live {
+            let directory = paths.bucket(bucket);
+            self.0.extend(meta.extra_files.iter().map(|extra| directory.clone().join(extra.as_str())));
+            self.0.insert(directory.join(name));
+        }
+        Ok(())
+    }
+
+    /// The snapshot's metadata and deletion vectors.
+    async fn add_own(&mut self, store: &StoreRef, paths: &TablePaths, snapshot: &Snapshot) -> Result<()> {
+        let lists = [Some(&snapshot.base_manifest_list), Some(&snapshot.delta_manifest_list)];
+        for list in lists.into_iter().chain([snapshot.changelog_manifest_list.as_ref()]).flatten() {
+            for manifest in version::manifest_list(store, paths, list).await? {
+                self.0.insert(paths.manifest(&manifest.file_name));
+            }
+            self.0.insert(paths.manifest(list));
+        }
+        if let Some(name) = &snapshot.index_manifest {
+            let path = paths.manifest(name);
+            if self.0.insert(path.clone()) {
+                for entry in decode_index_manifest(path.as_ref(), &get(store, &path).await?)? {
+                    self.0.insert(paths.index(&entry.file_name));
+                }
+            }
+        }
+        if let Some(changelog) = &snapshot.changelog_manifest_list {
+            for manifest in version::manifest_list(store, paths, changelog).await? {
+                self.add_entries(store, paths, &manifest.file_name, |_| true).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Data files that the snapshot no longer has, although the one before did.
+    async fn add_removed(&mut self, store: &StoreRef, paths: &TablePaths, snapshot: &Snapshot) -> Result<()> {
+        for manifest in version::manifest_list(store, paths, &snapshot.delta_manifest_list).await? {
+            self.add_entries(store, paths, &manifest.file_name, |entry| entry.kind == FileKind::Delete).await?;
+        }
+        Ok(())
+    }
+
+    /// Everything that is named anywhere in the snapshot.
+    async fn add_all(&mut self, store: &StoreRef, paths: &TablePaths, snapshot: &Snapshot) -> Result<()> {
+        for list in [&snapshot.base_manifest_list, &snapshot.delta_manifest_list] {
+            for manifest in version::manifest_list(store, paths, list).await? {
+                // Snapshots share most of their manifests: each is read once.
+                if !self.0.contains(&paths.manifest(&manifest.file_name)) {
+                    self.add_entries(store, paths, &manifest.file_name, |_| true).await?;
+                }
+            }
+        }
+        self.add_own(store, paths, snapshot).await
+    }
+
+    async fn add_entries(
+        &mut self,
+        store: &StoreRef,
+        paths: &TablePaths,
+        manifest: &str,
+        wanted: impl Fn(&ManifestEntry) -> bool,
+    ) -> Result<()> {
+        let path = paths.manifest(manifest);
+        for entry in decode_manifest(path.as_ref(), &get(store, &path).await?)? {
+            let Some(bucket) = u32::try_from(entry.bucket).ok().filter(|_| wanted(&entry)) else { continue };
+            let directory = paths.bucket(bucket);
+            self.0.extend(entry.file.extra_files.iter().map(|extra| directory.clone().join(extra.as_str())));
+            self.0.insert(directory.join(entry.file.file_name.as_str()));
+        }
+        Ok(())
+    }
+}
+
+/// Deletes objects, and says how many there were to delete. One that is gone already is as good as deleted.
+async fn delete_all(store: &StoreRef, paths: &[Path]) -> Result<usize> {
+    let deletions = paths.iter().map(|path| async move {
+        match store::delete(&**store, path).await {
+            Err(Error::NotFound { .. }) => Ok(()),
+            done => done,
+        }
+    });
+    stream::iter(deletions).buffer_unordered(PARALLEL).try_collect::<()>().await?;
+    Ok(paths.len())
+}
+
+async fn read_snapshot(store: &StoreRef, path: &Path) -> Result<Snapshot> {
+    Snapshot::from_json(path.as_ref(), &get(store, path).await?)
+}
+
+/// Names of the objects directly in a directory.
+async fn names(store: &StoreRef, directory: &Path) -> Result<Vec<String>> {
+    let listed = store
+        .list_with_delimiter(Some(directory))
+        .await
+        .map_err(|error| Error::from_store(directory.as_ref(), "listed", error))?;
+    Ok(listed.objects.iter().filter_map(|object| object.location.filename().map(str::to_owned)).collect())
+}
+
+/// Numbers of the published snapshots, in order.
+async fn snapshot_ids(store: &StoreRef, paths: &TablePaths) -> Result<Vec<u64>> {
+    let names = names(store, &paths.snapshots()).await?;
+    let mut ids: Vec<u64> = names.iter().filter_map(|name| name.strip_prefix("snapshot-")?.parse().ok()).collect();
+    ids.sort_unstable();
+    Ok(ids)
+}
+
+/// The table's tags: snapshots under a name (`tag/tag-<name>`).
+async fn tags(store: &StoreRef, paths: &TablePaths) -> Result<Vec<(String, Snapshot)>> {
+    let directory = paths.root().clone().join("tag");
+    let mut tags = Vec::new();
+    for file in names(store, &directory).await? {
+        if let Some(name) = file.strip_prefix("tag-") {
+            match read_snapshot(store, &directory.clone().join(file.as_str())).await {
+                Ok(tag) => tags.push((name.to_owned(), tag)),
+                // Deleted since it was listed.
+                Err(Error::NotFound { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(tags)
+}
+
+/// Readers of other engines that keep their progress with the table (`consumer/consumer-<id>`).
+async fn consumers(store: &StoreRef, paths: &TablePaths) -> Result<Vec<Hold>> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Consumer {
+        next_snapshot: u64,
+    }
+    let directory = paths.root().clone().join("consumer");
+    let mut holds = Vec::new();
+    for file in names(store, &directory).await? {
+        let Some(name) = file.strip_prefix("consumer-") else { continue };
+        let path = directory.clone().join(file.as_str());
+        let Some(json) = store::read_optional(&**store, &path).await? else { continue };
+        let consumer: Consumer = serde_json::from_slice(&json)
+            .map_err(|error| Error::corrupt(path.as_ref(), format!("not a consumer's progress: {error}")))?;
+        holds.push(Hold { holder: Holder::Consumer(name.to_owned()), snapshot_id: consumer.next_snapshot });
+    }
+    Ok(holds)
+}
+
+/// The table's branches (`branch/branch-<name>/`).
+async fn branches(store: &StoreRef, paths: &TablePaths) -> Result<Vec<String>> {
+    let directory = paths.root().clone().join("branch");
+    let listed = store
+        .list_with_delimiter(Some(&directory))
+        .await
+        .map_err(|error| Error::from_store(directory.as_ref(), "listed", error))?;
+    let names = listed.common_prefixes.iter().filter_map(|path| path.filename()?.strip_prefix("branch-"));
+    Ok(names.map(str::to_owned).collect())
+}
