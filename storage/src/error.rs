@@ -1,5 +1,7 @@
 //! The one error type of this crate: few kinds, each saying what the caller can do about it.
 
+use crate::store::checked::DamagedFile;
+
 /// Result with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -135,6 +137,9 @@ impl Error {
     pub fn from_store(object: impl Into<String>, action: &'static str, error: object_store::Error) -> Self {
         use object_store::Error as Store;
         let object = object.into();
+        if let Some(damage) = DamagedFile::find(&error) {
+            return Self::corrupt(&damage.object, damage.to_string());
+        }
         match error {
             Store::NotFound { .. } => Self::NotFound { object },
             Store::AlreadyExists { .. } => Self::conflict(object, "it exists already"),

@@ -3,8 +3,8 @@
 //! A file holds the columns of [`TableSchema::file_schema`], sorted by key. Files of young runs are rewritten soon and
 //! compressed for speed; files of the oldest run stay and are compressed for size.
 //!
-//! Parquet's page checksums are not written: the `parquet` crate verifies them but cannot write them. A damaged page is
-//! noticed only if it cannot be decoded.
+//! Every byte of a file is covered by a digest in its footer ([`super::block_digest`]), which readers verify
+//! ([`crate::store::checked`]). Parquet's page checksums are not written: the `parquet` crate cannot.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -15,9 +15,11 @@ use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_writer::ArrowWriterOptions;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::errors::ParquetError;
+use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::schema::types::ColumnPath;
 
+use super::block_digest::{self, DigestingSink};
 use super::schema::{KEY_PREFIX, SEQUENCE_NUMBER, TableSchema, VALUE_KIND};
 use crate::error::{Error, Result};
 
@@ -45,7 +47,7 @@ pub fn writer_properties(schema: &TableSchema, age: Age, distinct: &[&str]) -> W
         Age::Old => Compression::ZSTD(ZstdLevel::default()),
     };
     let mut properties = WriterProperties::builder()
-        .set_created_by(concat!("tidegate version ", env!("CARGO_PKG_VERSION")).to_owned())
+        .set_created_by(format!("{} version {}", block_digest::CREATED_BY, env!("CARGO_PKG_VERSION")))
         .set_compression(compression)
         .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
         .set_data_page_row_count_limit(PAGE_ROWS)
@@ -73,7 +75,7 @@ pub fn writer_properties(schema: &TableSchema, age: Age, distinct: &[&str]) -> W
 pub struct DataFileWriter<W: Write + Send> {
     object: String,
     schema: SchemaRef,
-    writer: ArrowWriter<W>,
+    writer: ArrowWriter<DigestingSink<W>>,
     rows: u64,
 }
 
@@ -87,7 +89,7 @@ impl<W: Write + Send> DataFileWriter<W> {
             .with_properties(writer_properties(schema, age, distinct))
             // The Arrow schema follows from the table's; a copy in each file is of no use.
             .with_skip_arrow_metadata(true);
-        let writer = ArrowWriter::try_new_with_options(sink, Arc::clone(&file_schema), options)
+        let writer = ArrowWriter::try_new_with_options(DigestingSink::new(sink), Arc::clone(&file_schema), options)
             .map_err(|e| write_error(&object, e))?;
         Ok(Self { object, schema: file_schema, writer, rows: 0 })
     }
@@ -116,10 +118,13 @@ impl<W: Write + Send> DataFileWriter<W> {
     /// Ends the file and hands back the sink.
     pub fn finish(mut self) -> Result<W> {
         let object = self.object;
-        // The last step does not keep the cause of a failure, so as little as can be is left to it.
         self.writer.flush().map_err(|e| write_error(&object, e))?;
-        self.writer.sync().map_err(|e| write_error(&object, ParquetError::External(Box::new(e))))?;
-        self.writer.into_inner().map_err(|e| Error::Unavailable { object, action: "written", source: Box::new(e) })
+        self.writer.sync().map_err(|e| sink_error(&object, e))?;
+        // What comes now are the indexes and the footer; they are held back until they are digested too.
+        let digests = self.writer.inner_mut().end_data();
+        self.writer.append_key_value_metadata(KeyValue::new(block_digest::KEY.to_owned(), digests));
+        let sink = self.writer.into_inner().map_err(|e| write_error(&object, e))?;
+        sink.finish().map_err(|e| sink_error(&object, e))
     }
 }
 
@@ -132,6 +137,10 @@ pub fn encode(object: &str, schema: &TableSchema, age: Age, batches: &[RecordBat
     writer.finish()
 }
 
+fn sink_error(object: &str, error: std::io::Error) -> Error {
+    write_error(object, ParquetError::External(Box::new(error)))
+}
+
 fn write_error(object: &str, error: ParquetError) -> Error {
     match error {
         ParquetError::External(source) => {
@@ -142,4 +151,4 @@ fn write_error(object: &str, error: ParquetError) -> Error {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -4,11 +4,12 @@
 //! readers do. Nothing in here does I/O; every decoder takes the name of the object only to say it in errors.
 //!
 //! Start with [`schema`] (what a table is) and [`snapshot`] (one version of it), then [`manifest`] (which files a
-//! version has), [`data_file`] and [`deletion_vector`] (what is in them), [`binary_row`] and [`bucket`] (keys as bytes
+//! version has), [`data_file`] (with its digests in `block_digest`) and [`deletion_vector`] (what is in them), [`binary_row`] and [`bucket`] (keys as bytes
 //! and where they belong), [`paths`] (where everything lies).
 
 mod avro;
 pub mod binary_row;
+pub(crate) mod block_digest;
 pub mod bucket;
 pub mod data_file;
 pub mod data_type;

@@ -4,9 +4,11 @@
 //! alike, so no rename, no lock service and no database is needed.
 //!
 //! * [`retrying`]: every request has a time limit and bounded attempts.
+//! * [`checked`]: bytes of data files are verified when they are read.
 //! * [`durable`]: files on the local disk survive a power cut.
 //! * [`faulty`]: a test double that fails, delays, loses answers and fills up.
 
+pub mod checked;
 pub mod durable;
 pub mod faulty;
 mod open;

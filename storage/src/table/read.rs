@@ -23,6 +23,7 @@ use super::layout::{Layout, get};
 use crate::error::{Error, Result};
 use crate::paimon::{DataFileMeta, TableSchema};
 use crate::store::StoreRef;
+use crate::store::checked::Checked;
 
 /// Rows decoded at a time, unless they are large.
 const BATCH_ROWS: usize = 8192;
@@ -160,11 +161,12 @@ async fn columns(
 ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
     let object = path.to_string();
     let size = u64::try_from(meta.file_size).map_err(|_| Error::corrupt(&object, "its size is negative"))?;
-    let whole = if size <= READ_WHOLE { Some(get(layout.store(), path).await?) } else { None };
+    let store: StoreRef = Arc::new(Checked::new(Arc::clone(layout.store())));
+    let whole = if size <= READ_WHOLE { Some(get(&store, path).await?) } else { None };
     if whole.as_ref().is_some_and(|bytes| bytes.len() as u64 != size) {
         return Err(Error::corrupt(&object, format!("it has not the {size} bytes that the manifest says")));
     }
-    let reader = FileReader { store: Arc::clone(layout.store()), path: path.clone(), size, whole };
+    let reader = FileReader { store, path: path.clone(), size, whole };
     let builder = ParquetRecordBatchStreamBuilder::new(reader).await.map_err(|error| read_error(&object, error))?;
     let rows = builder.metadata().file_metadata().num_rows();
     if rows != meta.row_count {

@@ -6,14 +6,14 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use super::super::{DataType, NewField};
 use super::*;
 
-fn schema() -> TableSchema {
+pub(crate) fn schema() -> TableSchema {
     let field =
         |name: &str, data_type, nullable| NewField { name: name.into(), data_type, nullable, description: None };
     let fields = vec![field("id", DataType::Int, false), field("name", DataType::String, true)];
     TableSchema::new(fields, vec!["id".into()], TableSchema::default_options(1, 8), None, 0).unwrap()
 }
 
-fn batch(schema: &TableSchema, rows: i32) -> RecordBatch {
+pub(crate) fn batch(schema: &TableSchema, rows: i32) -> RecordBatch {
     let ids: ArrayRef = Arc::new(Int32Array::from_iter_values(0..rows));
     let columns: Vec<ArrayRef> = vec![
         Arc::clone(&ids),
