@@ -20,6 +20,7 @@ use datafusion::execution::session_state::SessionState;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use tidegate_cdc::capture::{SourceView, TableView};
 use tidegate_storage::store::StoreRef;
+use tidegate_storage::store::checked::Checked;
 
 use crate::pg_catalog::{self, StaticTables};
 use crate::table::{MirrorCatalog, MirrorTable, SEARCH_PATH_SCHEMA, STORE_URL, ScanCache, SessionCatalog};
@@ -117,7 +118,7 @@ impl QueryRuntime {
             .with_disk_manager_builder(spill)
             .with_metadata_cache_limit(options.metadata_cache_bytes)
             .build_arc()?;
-        env.register_object_store(ObjectStoreUrl::parse(STORE_URL)?.as_ref(), store);
+        env.register_object_store(ObjectStoreUrl::parse(STORE_URL)?.as_ref(), Arc::new(Checked::new(store)));
 
         let mut config = SessionConfig::new()
             .with_target_partitions(options.target_partitions.max(1))

@@ -1,17 +1,21 @@
 //! Faults of data files, told by the names of the file and the table.
 //!
 //! The Parquet source knows neither which table it reads nor, once it decodes pages, which file. [`CheckedSource`] is that source
-//! with every error of a file wrapped in a [`FileError`]; all else is passed through.
+//! with every error of a file wrapped in a [`FileError`]; all else is passed through. That the bytes are those that were written is
+//! checked below, by the store ([`tidegate_storage::store::checked`]).
 
 use std::fmt::{self, Debug, Formatter};
+use std::ops::Range;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use datafusion::arrow::array::RecordBatch;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{DataFusionError, Result};
 use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::physical_plan::parquet::ParquetFileReaderFactory;
 use datafusion::datasource::physical_plan::{FileOpener, FileScanConfig, FileSource};
 use datafusion::datasource::table_schema::TableSchema;
 use datafusion::physical_expr::projection::ProjectionExprs;
@@ -20,10 +24,15 @@ use datafusion::physical_plan::filter_pushdown::FilterPushdownPropagation;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::{DisplayFormatType, SortOrderPushdownResult};
 use datafusion_datasource::morsel::{Morsel, MorselPlan, MorselPlanner, Morselizer};
-use futures::StreamExt;
+use futures::future::BoxFuture;
 use futures::stream::BoxStream;
-use object_store::ObjectStore;
+use futures::{FutureExt, StreamExt};
+use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
+use parquet::arrow::arrow_reader::ArrowReaderOptions;
+use parquet::arrow::async_reader::AsyncFileReader;
 use parquet::errors::ParquetError;
+use parquet::file::metadata::ParquetMetaData;
+use tidegate_storage::store::checked::{DamagedFile, FOOTER_BYTES};
 
 /// A data file that could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -78,19 +87,8 @@ impl Named {
         let (table, file) = (Arc::clone(&self.table), self.file.to_string());
         let wrapped = match store_error(&error) {
             Some(object_store::Error::NotFound { .. }) => FileError::Missing { table, file, source: error },
-            // A file that is shorter than the range asked for was cut off.
-            Some(object_store::Error::Generic { .. }) if error.to_string().contains("out of range") => {
-                FileError::Corrupt { table, file, source: error }
-            }
+            Some(store) if DamagedFile::find(store).is_some() => FileError::Corrupt { table, file, source: error },
             Some(_) => FileError::Unreadable { table, file, source: error },
-            // The reader of footers hands an error of the store on as text.
-            None if error.to_string().contains("Object Store error") => {
-                if error.to_string().contains("not found") {
-                    FileError::Missing { table, file, source: error }
-                } else {
-                    FileError::Unreadable { table, file, source: error }
-                }
-            }
             None if is_format_error(&error) => FileError::Corrupt { table, file, source: error },
             None => return error,
         };
@@ -140,6 +138,70 @@ fn is_format_error(error: &DataFusionError) -> bool {
         DataFusionError::Shared(inner) => is_format_error(inner),
         DataFusionError::Context(_, inner) => is_format_error(inner),
         _ => false,
+    }
+}
+
+/// Readers of files that hand on an error of the store as what it is, also where a footer is read: DataFusion's reader makes a text
+/// of it there.
+#[derive(Debug)]
+pub(crate) struct CheckedReaders {
+    store: Arc<dyn ObjectStore>,
+    inner: Arc<dyn ParquetFileReaderFactory>,
+}
+
+impl CheckedReaders {
+    /// The readers of `inner`, which read from `store`.
+    pub(crate) fn new(store: Arc<dyn ObjectStore>, inner: Arc<dyn ParquetFileReaderFactory>) -> Self {
+        Self { store, inner }
+    }
+}
+
+impl ParquetFileReaderFactory for CheckedReaders {
+    fn create_reader(
+        &self,
+        partition: usize,
+        file: PartitionedFile,
+        footer: Option<usize>,
+        metrics: &ExecutionPlanMetricsSet,
+    ) -> Result<Box<dyn AsyncFileReader + Send>> {
+        let object = file.object_meta.clone();
+        let inner = self.inner.create_reader(partition, file, footer, metrics)?;
+        Ok(Box::new(CheckedReader { store: Arc::clone(&self.store), object, inner }))
+    }
+}
+
+struct CheckedReader {
+    store: Arc<dyn ObjectStore>,
+    object: ObjectMeta,
+    inner: Box<dyn AsyncFileReader + Send>,
+}
+
+impl AsyncFileReader for CheckedReader {
+    fn get_bytes(&mut self, range: Range<u64>) -> BoxFuture<'_, parquet::errors::Result<Bytes>> {
+        self.inner.get_bytes(range)
+    }
+
+    fn get_byte_ranges(&mut self, ranges: Vec<Range<u64>>) -> BoxFuture<'_, parquet::errors::Result<Vec<Bytes>>> {
+        self.inner.get_byte_ranges(ranges)
+    }
+
+    fn get_metadata<'a>(
+        &'a mut self,
+        options: Option<&'a ArrowReaderOptions>,
+    ) -> BoxFuture<'a, parquet::errors::Result<Arc<ParquetMetaData>>> {
+        async move {
+            if let Ok(metadata) = self.inner.get_metadata(options).await {
+                return Ok(metadata);
+            }
+            let size = self.object.size;
+            let end = size.saturating_sub(FOOTER_BYTES as u64)..size;
+            match self.store.get_range(&self.object.location, end).await {
+                // The store is well, and if it was not before, the footer is at hand now.
+                Ok(_) => self.inner.get_metadata(options).await,
+                Err(error) => Err(ParquetError::External(Box::new(error))),
+            }
+        }
+        .boxed()
     }
 }
 

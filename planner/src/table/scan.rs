@@ -17,18 +17,16 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::empty::EmptyExec;
 use datafusion::physical_plan::union::UnionExec;
 use object_store::ObjectMeta;
+use tidegate_storage::store::checked::FOOTER_BYTES;
 use tidegate_storage::table::{LiveFile, TableVersion};
 
-use super::checked::CheckedSource;
+use super::checked::{CheckedReaders, CheckedSource};
 use super::deletions::SelectionCache;
 use super::evolution::{ColumnMapping, MappedColumns};
 use super::statistics::{file_statistics, files_statistics, schema_id};
 
 /// Under this URL the store of the mirrored tables is registered in a runtime environment. No client can name it.
 pub const STORE_URL: &str = "tidegate://store/";
-
-/// A footer's likely size: one read fetches it, and mostly the page index too.
-const FOOTER_BYTES: usize = 64 << 10;
 
 /// What scans keep from one query to the next. One for the process.
 #[derive(Debug, Default)]
@@ -95,10 +93,10 @@ fn scan_files(
 ) -> Result<Arc<dyn ExecutionPlan>> {
     let url = ObjectStoreUrl::parse(STORE_URL)?;
     let runtime = state.runtime_env();
-    let reader = CachedParquetFileReaderFactory::new(
-        runtime.object_store(&url)?,
-        runtime.cache_manager.get_file_metadata_cache(),
-    );
+    let store = runtime.object_store(&url)?;
+    let reader =
+        CachedParquetFileReaderFactory::new(Arc::clone(&store), runtime.cache_manager.get_file_metadata_cache());
+    let reader = CheckedReaders::new(store, Arc::new(reader));
     let source = ParquetSource::new(Arc::clone(schema))
         .with_table_parquet_options(state.default_table_options().parquet)
         .with_metadata_size_hint(FOOTER_BYTES)

@@ -17,6 +17,7 @@ use object_store::{ObjectStoreExt, PutPayload};
 use parquet::arrow::ArrowWriter;
 use parquet::file::properties::WriterProperties;
 use roaring::RoaringBitmap;
+use tidegate_storage::paimon::data_file::{self, Age};
 use tidegate_storage::paimon::manifest::SimpleStats;
 use tidegate_storage::paimon::{
     ColumnPosition, DataFileMeta, DataType, NewField, SchemaChange, TableSchema, binary_row,
@@ -87,6 +88,16 @@ fn rows(schema: &TableSchema, first: i64, rows: i64, numbers: &mut Numbers) -> R
     RecordBatch::try_new(schema.arrow_schema(), columns).unwrap()
 }
 
+/// The rows of `batch` with the columns that a file has beside them.
+fn file_rows(schema: &TableSchema, batch: &RecordBatch) -> RecordBatch {
+    let count = batch.num_rows();
+    let mut columns: Vec<ArrayRef> = schema.key_indices().iter().map(|at| Arc::clone(batch.column(*at))).collect();
+    columns.push(Arc::new(Int64Array::from_iter_values(0..count as i64)));
+    columns.push(Arc::new(Int8Array::from_iter_values(vec![0; count])));
+    columns.extend(batch.columns().iter().cloned());
+    RecordBatch::try_new(schema.file_schema(), columns).unwrap()
+}
+
 /// A table of files written here, and what a scan of it must give.
 struct Fixture {
     store: StoreRef,
@@ -113,16 +124,9 @@ impl Fixture {
         Self { store, runtime, version, truth: Vec::new() }
     }
 
-    /// Adds a file with the rows of `batch` (in the current schema), those at `deleted` dead.
+    /// Adds a file of another writer with the rows of `batch` (in the current schema), those at `deleted` dead.
     async fn add(&mut self, batch: &RecordBatch, deleted: RoaringBitmap) {
-        let schema = Arc::clone(&self.version.schema);
-        let path = Path::from(format!("shop.db/orders/bucket-0/data-{}.parquet", self.version.files.len()));
-        let keys: Vec<ArrayRef> = schema.key_indices().iter().map(|at| Arc::clone(batch.column(*at))).collect();
-        let count = batch.num_rows();
-        let mut columns = keys.clone();
-        columns.push(Arc::new(Int64Array::from_iter_values(0..count as i64)));
-        columns.push(Arc::new(Int8Array::from_iter_values(vec![0; count])));
-        columns.extend(batch.columns().iter().cloned());
+        let schema = &self.version.schema;
         // Small groups and pages, so that some are pruned and deletions cross their borders.
         let properties = WriterProperties::builder()
             .set_max_row_group_row_count(Some(700))
@@ -130,8 +134,23 @@ impl Fixture {
             .set_write_batch_size(30)
             .build();
         let mut writer = ArrowWriter::try_new(Vec::new(), schema.file_schema(), Some(properties)).unwrap();
-        writer.write(&RecordBatch::try_new(schema.file_schema(), columns).unwrap()).unwrap();
+        writer.write(&file_rows(schema, batch)).unwrap();
         let bytes = writer.into_inner().unwrap();
+        self.add_file(batch, deleted, bytes).await;
+    }
+
+    /// The same, as the mirror writes it.
+    async fn add_own(&mut self, batch: &RecordBatch, deleted: RoaringBitmap) {
+        let schema = &self.version.schema;
+        let bytes = data_file::encode("f", schema, Age::Old, &[file_rows(schema, batch)]).unwrap();
+        self.add_file(batch, deleted, bytes).await;
+    }
+
+    async fn add_file(&mut self, batch: &RecordBatch, deleted: RoaringBitmap, bytes: Vec<u8>) {
+        let schema = Arc::clone(&self.version.schema);
+        let path = Path::from(format!("shop.db/orders/bucket-0/data-{}.parquet", self.version.files.len()));
+        let keys: Vec<ArrayRef> = schema.key_indices().iter().map(|at| Arc::clone(batch.column(*at))).collect();
+        let count = batch.num_rows();
         let meta = DataFileMeta {
             file_name: path.filename().unwrap().to_owned(),
             file_size: bytes.len() as i64,
@@ -182,8 +201,11 @@ async fn answer(context: &SessionContext, sql: &str) -> Vec<String> {
         Ok(frame) => frame.collect().await,
         Err(error) => Err(error),
     };
-    let batches = batches.unwrap_or_else(|error| panic!("{sql}: {error}"));
-    let shown = pretty_format_batches(&batches).unwrap().to_string();
+    shown(&batches.unwrap_or_else(|error| panic!("{sql}: {error}")))
+}
+
+fn shown(batches: &[RecordBatch]) -> Vec<String> {
+    let shown = pretty_format_batches(batches).unwrap().to_string();
     // Columns are as wide as their headers, which name the table.
     let squeezed = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
     shown.lines().skip(3).filter(|line| line.starts_with('|')).map(squeezed).collect()
@@ -438,6 +460,84 @@ async fn a_file_that_is_not_what_was_written_is_named() {
         let (message, _) = fault(&damaged_fixture).await;
         assert!(message.starts_with(&format!("data file {path} of table shop.orders")), "{message}");
     }
+}
+
+/// Two files as the mirror writes them, the second one larger than what is read of a file's end.
+async fn own_files() -> Fixture {
+    let mut fixture = Fixture::new(orders());
+    let mut numbers = Numbers(11);
+    for (first, count) in [(0, 3000), (3000, 40_000)] {
+        let batch = rows(&fixture.version.schema, first, count, &mut numbers);
+        fixture.add_own(&batch, (0..count as u32).step_by(7).collect()).await;
+    }
+    fixture
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn files_of_the_mirror_answer_as_others_do() {
+    let fixture = own_files().await;
+    let truth = fixture.session(&[]);
+    for page_index in ["false", "true"] {
+        let context = fixture.session(&[("datafusion.execution.parquet.enable_page_index", page_index)]);
+        for query in EXACT {
+            let expected = answer(&truth, &query.replace("{t}", "truth")).await;
+            assert_eq!(answer(&context, &query.replace("{t}", "orders")).await, expected, "{query}");
+        }
+    }
+}
+
+/// A flipped byte anywhere in a file is an error that names the file, or the answer is the right one because the query
+/// has no use for the part that the byte is in.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flipped_byte_never_changes_an_answer() {
+    let fixture = own_files().await;
+    let path = fixture.version.files[1].path.clone();
+    let bytes = fixture.store.get(&path).await.unwrap().bytes().await.unwrap();
+    let queries = [
+        "SELECT count(id), sum(customer), min(amount), max(status), max(created) FROM {t} WHERE id >= 0",
+        "SELECT id, status FROM {t} WHERE id = 3010",
+    ];
+    let mut expected = Vec::new();
+    for query in queries {
+        expected.push(answer(&fixture.session(&[]), &query.replace("{t}", "truth")).await);
+    }
+    let mut numbers = Numbers(5);
+    let mut places: Vec<usize> = (0..150).map(|_| numbers.next(bytes.len() as u64) as usize).collect();
+    // The magic numbers, and the footer's length.
+    places.extend((0..4).chain(bytes.len() - 8..bytes.len()));
+    let (mut harmless, mut named) = ([0; 2], [0; 2]);
+    for at in places {
+        // Ends are remembered by path: a runtime of its own.
+        let mut damaged = Fixture::new(orders());
+        damaged.version = fixture.version.clone();
+        let intact = &fixture.version.files[0].path;
+        let other = fixture.store.get(intact).await.unwrap().bytes().await.unwrap();
+        damaged.store.put(intact, other.into()).await.unwrap();
+        let mut flipped = bytes.to_vec();
+        flipped[at] ^= 1 << numbers.next(8);
+        damaged.store.put(&path, flipped.into()).await.unwrap();
+        for (index, query) in queries.iter().enumerate() {
+            let context = damaged.session(&[]);
+            let frame = context.sql(&query.replace("{t}", "orders")).await.unwrap();
+            match frame.collect().await {
+                Ok(batches) => {
+                    assert_eq!(shown(&batches), expected[index], "{query} with byte {at} of {} flipped", bytes.len());
+                    harmless[index] += 1;
+                }
+                Err(error) => {
+                    let error = FileError::find(&error).unwrap_or_else(|| panic!("byte {at}: {error:?}"));
+                    assert!(matches!(error, FileError::Corrupt { .. }), "byte {at}: {error:?}");
+                    let message = error.to_string();
+                    let expected = format!("data file {path} of table shop.orders is corrupt");
+                    assert!(message.starts_with(&expected), "{message}");
+                    named[index] += 1;
+                }
+            }
+        }
+    }
+    // A query of all rows passes over the columns it does not need, one of a single row over most of the file.
+    assert!(named[0] > named[1] && named[1] > 12, "{named:?} named");
+    assert!(harmless[1] > harmless[0] && harmless[0] > 0, "{harmless:?} harmless");
 }
 
 #[tokio::test]
