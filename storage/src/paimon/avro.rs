@@ -4,7 +4,9 @@
 //! schema a file brings along, by name: other writers add and leave out fields.
 //!
 //! Avro has no checksum. Each block is a zstd frame with one, which every reader verifies, and the file's metadata
-//! holds a CRC32 of all the rest, which this crate verifies.
+//! holds a CRC32 of all the rest, which this crate verifies: of the file with zeros in the CRC's own place.
+
+use std::ops::Range;
 
 use apache_avro::Reader;
 use serde::de::DeserializeOwned;
@@ -15,6 +17,8 @@ const MAGIC: &[u8] = b"Obj\x01";
 const SYNC_LENGTH: usize = 16;
 /// Metadata key of our checksum; readers ignore keys they do not know.
 const CHECKSUM: &str = "tidegate.crc32";
+/// Where the checksum's digits go.
+const NO_CHECKSUM: &str = "00000000";
 /// Records a block, so that a reader need not hold a large manifest uncompressed.
 const BLOCK_RECORDS: usize = 4096;
 const COMPRESSION_LEVEL: i32 = 1;
@@ -98,17 +102,20 @@ pub(super) fn encode<T: Record>(records: &[T]) -> Vec<u8> {
         body.bytes(data);
         body.0.extend_from_slice(&sync);
     }
-    let checksum = format!("{:08x}", checksum(schema.as_bytes(), &sync, &body.0));
     let mut file = Encoder(MAGIC.to_vec());
     file.array(
-        &[("avro.codec", "zstandard"), ("avro.schema", schema.as_str()), (CHECKSUM, checksum.as_str())],
+        &[("avro.codec", "zstandard"), ("avro.schema", schema.as_str()), (CHECKSUM, NO_CHECKSUM)],
         |file, (key, value)| {
             file.string(key);
             file.bytes(value.as_bytes());
         },
     );
+    // The digits are the last value, behind which only the array's end stands.
+    let digits = file.0.len() - 1 - NO_CHECKSUM.len();
     file.0.extend_from_slice(&sync);
     file.0.extend_from_slice(&body.0);
+    let checksum = format!("{:08x}", crc32fast::hash(&file.0));
+    file.0[digits..digits + NO_CHECKSUM.len()].copy_from_slice(checksum.as_bytes());
     file.0
 }
 
@@ -130,14 +137,6 @@ fn sync_marker(schema: &str, blocks: &[(usize, Vec<u8>)]) -> [u8; SYNC_LENGTH] {
     sync
 }
 
-fn checksum(schema: &[u8], sync: &[u8], body: &[u8]) -> u32 {
-    let mut hasher = crc32fast::Hasher::new();
-    for part in [schema, sync, body] {
-        hasher.update(part);
-    }
-    hasher.finalize()
-}
-
 /// The records of a file. `object` is its path.
 pub(super) fn decode<T: Record>(object: &str, bytes: &[u8]) -> Result<Vec<T>> {
     let corrupt = |what: String| Error::corrupt(object, format!("not a {}: {what}", T::WHAT));
@@ -150,43 +149,35 @@ pub(super) fn decode<T: Record>(object: &str, bytes: &[u8]) -> Result<Vec<T>> {
 
 /// Verifies our checksum, if the file has one.
 fn verify(file: &[u8]) -> Result<(), &'static str> {
-    let header = Header::parse(file).ok_or("its header is cut short or damaged")?;
-    let Some(expected) = header.checksum else { return Ok(()) };
-    let actual = format!("{:08x}", checksum(header.schema, header.sync, header.body));
-    if expected == actual.as_bytes() { Ok(()) } else { Err("its checksum does not match its content") }
+    let Some(digits) = checksum_digits(file).ok_or("its header is cut short or damaged")? else { return Ok(()) };
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&file[..digits.start]);
+    hasher.update(NO_CHECKSUM.as_bytes());
+    hasher.update(&file[digits.end..]);
+    let actual = format!("{:08x}", hasher.finalize());
+    if file[digits] == *actual.as_bytes() { Ok(()) } else { Err("its checksum does not match its content") }
 }
 
-struct Header<'a> {
-    schema: &'a [u8],
-    checksum: Option<&'a [u8]>,
-    sync: &'a [u8],
-    body: &'a [u8],
-}
-
-impl<'a> Header<'a> {
-    fn parse(file: &'a [u8]) -> Option<Self> {
-        let mut rest = file.strip_prefix(MAGIC)?;
-        let (mut schema, mut checksum): (Option<&[u8]>, Option<&[u8]>) = (None, None);
-        loop {
-            let mut count = long(&mut rest)?;
-            if count == 0 {
-                break;
-            }
-            if count < 0 {
-                long(&mut rest)?; // a negative count is followed by the block's size
-                count = count.checked_neg()?;
-            }
-            for _ in 0..count {
-                let (key, value) = (block(&mut rest)?, block(&mut rest)?);
-                match key {
-                    b"avro.schema" => schema = Some(value),
-                    key if key == CHECKSUM.as_bytes() => checksum = Some(value),
-                    _ => {}
-                }
+/// Where the checksum stands in the metadata, if there is one; nothing if the metadata cannot be read.
+fn checksum_digits(file: &[u8]) -> Option<Option<Range<usize>>> {
+    let mut rest = file.strip_prefix(MAGIC)?;
+    let mut digits = None;
+    loop {
+        let mut count = long(&mut rest)?;
+        if count == 0 {
+            return Some(digits);
+        }
+        if count < 0 {
+            long(&mut rest)?; // a negative count is followed by the block's size
+            count = count.checked_neg()?;
+        }
+        for _ in 0..count {
+            let (key, value) = (block(&mut rest)?, block(&mut rest)?);
+            if key == CHECKSUM.as_bytes() {
+                let end = file.len() - rest.len();
+                digits = Some(end - value.len()..end);
             }
         }
-        let (sync, body) = rest.split_at_checked(SYNC_LENGTH)?;
-        Some(Self { schema: schema?, checksum, sync, body })
     }
 }
 

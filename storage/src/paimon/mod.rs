@@ -14,6 +14,7 @@ pub mod bucket;
 pub mod data_file;
 pub mod data_type;
 pub mod deletion_vector;
+mod json_digest;
 pub mod manifest;
 pub mod paths;
 pub mod schema;

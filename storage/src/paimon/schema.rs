@@ -7,6 +7,7 @@ use arrow::datatypes::{DataType as Arrow, Field as ArrowField, Schema, SchemaRef
 use serde::{Deserialize, Serialize};
 
 use super::data_type::DataType;
+use super::json_digest;
 use crate::error::{Error, Result};
 
 /// Name of the column with a row's sequence number in data files.
@@ -386,10 +387,19 @@ impl TableSchema {
         serde_json::to_string_pretty(&json).expect("a struct of strings and numbers is always JSON")
     }
 
-    /// Reads a schema's file. `object` is its path.
+    /// The bytes of the schema's file, with a digest of them among the options.
+    pub fn to_digested_json(&self) -> String {
+        let mut digested = self.clone();
+        json_digest::add(&mut digested.options, self.id);
+        json_digest::seal(digested.to_json(), self.id)
+    }
+
+    /// Reads a schema's file and verifies its digest if it has one. `object` is its path.
     pub fn from_json(object: &str, json: &[u8]) -> Result<Self> {
-        let json: SchemaJson =
-            serde_json::from_slice(json).map_err(|e| Error::corrupt(object, format!("not a schema: {e}")))?;
+        let bytes = json;
+        let mut json: SchemaJson =
+            serde_json::from_slice(bytes).map_err(|e| Error::corrupt(object, format!("not a schema: {e}")))?;
+        json_digest::verify(bytes, json.id, &mut json.options).map_err(|what| Error::corrupt(object, what))?;
         if json.version > SCHEMA_VERSION {
             return Err(Error::invalid(format!(
                 "object {object} has schema version {}, newer than this program",

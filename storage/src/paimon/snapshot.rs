@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::json_digest;
 use crate::error::{Error, Result};
 
 /// Version of the snapshot file's layout (`Snapshot.CURRENT_VERSION` in Paimon).
@@ -95,10 +96,24 @@ impl Snapshot {
         serde_json::to_string_pretty(self).expect("a struct of strings and numbers is always JSON")
     }
 
-    /// Reads a snapshot's file. `object` is its path. Unknown fields are ignored, as every reader does.
+    /// The bytes of the snapshot's file, with a digest of them among the properties.
+    pub fn to_digested_json(&self) -> String {
+        let mut digested = self.clone();
+        json_digest::add(digested.properties.get_or_insert_default(), self.id);
+        json_digest::seal(digested.to_json(), self.id)
+    }
+
+    /// Reads a snapshot's file and verifies its digest if it has one. `object` is its path. Unknown fields are ignored,
+    /// as every reader does.
     pub fn from_json(object: &str, json: &[u8]) -> Result<Self> {
-        let snapshot: Self =
+        let mut snapshot: Self =
             serde_json::from_slice(json).map_err(|e| Error::corrupt(object, format!("not a snapshot: {e}")))?;
+        if let Some(properties) = &mut snapshot.properties {
+            json_digest::verify(json, snapshot.id, properties).map_err(|what| Error::corrupt(object, what))?;
+            if properties.is_empty() {
+                snapshot.properties = None;
+            }
+        }
         if snapshot.version > SNAPSHOT_VERSION {
             return Err(Error::invalid(format!(
                 "object {object} has snapshot version {}, newer than this program",

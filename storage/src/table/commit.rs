@@ -8,7 +8,7 @@ use super::bucket::Bucket;
 use super::layout::{Layout, get};
 use super::version::{self, LiveFile, TableVersion};
 use crate::checkpoint::PreparedSnapshot;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::paimon::deletion_vector;
 use crate::paimon::manifest::{encode_index_manifest, encode_manifest, encode_manifest_list};
 use crate::paimon::snapshot::SNAPSHOT_VERSION;
@@ -172,7 +172,7 @@ impl History {
             next_row_id: Some(0),
         };
         let version = Arc::new(version_of(layout, buckets, snapshot.id));
-        Ok(Prepared { snapshot: PreparedSnapshot { id: snapshot.id, json: snapshot.to_json() }, version })
+        Ok(Prepared { snapshot: PreparedSnapshot { id: snapshot.id, json: snapshot.to_digested_json() }, version })
     }
 
     /// Deletes files that came and went since the last snapshot was prepared: none has ever named them.
@@ -281,5 +281,9 @@ async fn write_list(layout: &Layout, manifests: &[ManifestFileMeta]) -> Result<(
 /// Reads the snapshot file numbered `id` of a table.
 pub(crate) async fn read_snapshot(store: &StoreRef, layout: &Layout, id: u64) -> Result<Snapshot> {
     let path = layout.paths.snapshot(id);
-    Snapshot::from_json(path.as_ref(), &get(store, &path).await?)
+    let snapshot = Snapshot::from_json(path.as_ref(), &get(store, &path).await?)?;
+    if snapshot.id != id {
+        return Err(Error::corrupt(path.as_ref(), format!("it holds snapshot {}", snapshot.id)));
+    }
+    Ok(snapshot)
 }

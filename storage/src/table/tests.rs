@@ -24,6 +24,8 @@ use crate::paimon::{
 use crate::store::faulty::{Fault, Faulty, Operation};
 use crate::store::{StoreRef, read};
 
+mod damage;
+
 /// A row as text, by field id; a field that is missing is NULL.
 pub(super) type Row = BTreeMap<i32, Option<String>>;
 

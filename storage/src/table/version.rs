@@ -115,7 +115,11 @@ impl TableVersion {
 
 pub(crate) async fn read_schema(store: &StoreRef, paths: &TablePaths, id: u64) -> Result<Arc<TableSchema>> {
     let path = paths.schema(id);
-    Ok(Arc::new(TableSchema::from_json(path.as_ref(), &get(store, &path).await?)?))
+    let schema = TableSchema::from_json(path.as_ref(), &get(store, &path).await?)?;
+    if schema.id != id {
+        return Err(Error::corrupt(path.as_ref(), format!("it holds schema {}", schema.id)));
+    }
+    Ok(Arc::new(schema))
 }
 
 /// The newest schema and those of `files`.

@@ -402,7 +402,7 @@ async fn load_keys(
 async fn write_schema(store: &StoreRef, paths: &TablePaths, mut schema: TableSchema) -> Result<TableSchema> {
     loop {
         let path = paths.schema(schema.id);
-        match create_if_absent(&**store, &path, Bytes::from(schema.to_json())).await? {
+        match create_if_absent(&**store, &path, Bytes::from(schema.to_digested_json())).await? {
             CreateOutcome::Created => return Ok(schema),
             CreateOutcome::Exists => {
                 let found = version::read_schema(store, paths, schema.id).await?;

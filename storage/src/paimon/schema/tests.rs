@@ -125,3 +125,36 @@ fn foreign_schemas_are_told_apart_from_damaged_ones() {
         assert!(error.to_string().contains("t/schema/schema-0"), "{error}");
     }
 }
+
+#[test]
+fn every_flipped_bit_of_a_schema_is_found_or_harmless() {
+    let schema = TableSchema { id: 7, ..orders() };
+    let json = schema.to_digested_json();
+    assert_eq!(TableSchema::from_json("s", json.as_bytes()).unwrap(), schema);
+    for at in 0..json.len() {
+        for bit in 0..8 {
+            let mut flipped = json.clone().into_bytes();
+            flipped[at] ^= 1 << bit;
+            match TableSchema::from_json("t/schema/schema-7", &flipped) {
+                // Only the number and the name of the digest are not covered by it; the number is compared with that
+                // in the file's name.
+                Ok(read) => {
+                    let mut read = TableSchema { id: 7, ..read };
+                    read.options.retain(|key, _| schema.options.contains_key(key));
+                    assert_eq!(read, schema, "bit {bit} of byte {at}");
+                }
+                Err(error) => assert_eq!(error.kind(), crate::ErrorKind::Corrupt, "bit {bit} of byte {at}: {error}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_digest_that_was_copied_into_another_schema_is_not_about_it() {
+    let schema = TableSchema { id: 7, ..orders() };
+    let json = schema.to_digested_json().replace("\"id\": 7", "\"id\": 8");
+    assert_eq!(TableSchema::from_json("s", json.as_bytes()).unwrap().id, 8);
+    // The same number in another program's JSON.
+    let value: serde_json::Value = serde_json::from_str(&schema.to_digested_json()).unwrap();
+    assert_eq!(TableSchema::from_json("s", value.to_string().as_bytes()).unwrap().id, 7);
+}
