@@ -109,10 +109,13 @@ async fn a_damaged_object_is_an_error_that_names_it() {
     catalog.change(|catalog| Ok(catalog.secrets.insert("a".to_owned(), secret("a")))).await.unwrap();
     let path = Path::from("catalog/v-1");
     let bytes = store.get(&path).await.unwrap().bytes().await.unwrap();
-    let mut changed = bytes.to_vec();
-    let last = changed.len() - 3;
-    changed[last] ^= 1;
-    for damaged in [changed, bytes[..bytes.len() - 1].to_vec(), Vec::new(), b"{}\n{}".to_vec()] {
+    let flipped = (0..8 * bytes.len()).map(|bit| {
+        let mut flipped = bytes.to_vec();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        flipped
+    });
+    let others = [bytes[..bytes.len() - 1].to_vec(), Vec::new(), b"{}\n{}".to_vec()];
+    for damaged in flipped.chain(others) {
         store.put(&path, Bytes::from(damaged).into()).await.unwrap();
         let error = CatalogStore::open(store.clone()).await.unwrap_err();
         assert_eq!(error.sqlstate, "XX001");
