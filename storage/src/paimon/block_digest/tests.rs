@@ -87,7 +87,7 @@ fn the_digests_are_found_in_the_end_of_a_file() {
     let whole = digests(&file);
     let tail = size - whole.data;
     let read = |bytes: u64| End::read(size, &file[(size - bytes) as usize..]).unwrap();
-    assert_eq!(read(tail), End::Digested(whole.clone()));
+    assert_eq!(read(tail), End::Digested(whole));
     assert_eq!(read(tail - 1), End::Longer(tail));
     assert!(matches!(read(TRAILER as u64), End::Longer(needed) if needed < tail));
 }
