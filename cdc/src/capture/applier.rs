@@ -17,6 +17,7 @@ use tidegate_storage::table::{RowKind, TableOptions, TableVersion, TableWriter, 
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
 use uuid::Uuid;
 
+use super::housekeeping::Shown;
 use super::pages::PERMIT_BYTES;
 use super::state::{SourceState, TablePhase, TableState};
 use super::table::TableIndex;
@@ -122,6 +123,7 @@ pub(super) struct Applier {
     /// Buffered bytes from which rows are flushed before a checkpoint asks for it.
     pub(super) flush_bytes: usize,
     pub(super) views: watch::Sender<Arc<SourceView>>,
+    pub(super) shown: Arc<Shown>,
 }
 
 /// What a writer of one source signs its snapshots with.
@@ -331,14 +333,16 @@ impl Applier {
     pub(super) fn show(&self, committed_at_ms: i64) {
         let mut tables: Vec<_> = self.slots.iter().map(|slot| Arc::new(slot.view())).collect();
         tables.sort_by(|a, b| (&a.schema_name, &a.table_name).cmp(&(&b.schema_name, &b.table_name)));
-        self.views.send_replace(Arc::new(SourceView {
+        let view = SourceView {
             source: self.source.clone(),
             source_id: self.source_id,
             checkpoint: self.number,
             committed_at_ms,
             position: self.position.clone().unwrap_or_default(),
             tables,
-        }));
+        };
+        self.shown.note(&view);
+        self.views.send_replace(Arc::new(view));
     }
 }
 

@@ -13,6 +13,7 @@ use tokio::task::JoinHandle;
 use tracing::{error, info, warn};
 use uuid::Uuid;
 
+use super::housekeeping::Shown;
 use super::session::{Ended, Session};
 use super::status::{ErrorInfo, JobState, JobStatus};
 use super::view::{SourceView, view_of};
@@ -79,6 +80,7 @@ impl CaptureJob {
             env,
             requests,
             views: view_tx,
+            shown: Arc::default(),
             status: StatusBoard { sender: status_tx },
             attempts: 0,
             stopping: Arc::clone(&stopping),
@@ -163,6 +165,7 @@ struct Runner {
     env: CaptureEnv,
     requests: mpsc::Receiver<Control>,
     views: watch::Sender<Arc<SourceView>>,
+    shown: Arc<Shown>,
     status: StatusBoard,
     attempts: u32,
     stopping: Arc<AtomicBool>,
@@ -260,6 +263,7 @@ impl Runner {
             epoch,
             requests: &mut self.requests,
             views: &self.views,
+            shown: &self.shown,
             status: &self.status,
         };
         let ended = tokio::select! {
@@ -282,6 +286,7 @@ impl Runner {
             && state.number > self.views.borrow().checkpoint
         {
             let view = view_of(&self.env.store, self.definition.id, &self.definition.name, &state).await?;
+            self.shown.note(&view);
             self.views.send_replace(Arc::new(view));
         }
         Ok(())

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use object_store::path::Path;
 use tidegate_storage::checkpoint::{CheckpointLog, CheckpointState, PreparedSnapshot, TableCommit, publish};
-use tidegate_storage::table::{TableOptions, TableVersion, TableWriter};
+use tidegate_storage::table::{Retention, TableOptions, TableVersion, TableWriter};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
 
 use super::applier::{Applier, Slot, failed, writer_context};
 use super::coordinator::{Coordinator, Cuts, EVENT_BYTES, StreamEvent, StreamState, event_memory, name_key};
+use super::housekeeping::{Housekeeper, Shown};
 use super::job::{CaptureEnv, Control, StatusBoard};
 use super::pages::{PERMIT_BYTES, Readers, reserve};
 use super::state::{SourceState, TablePhase, TableState};
@@ -46,6 +47,7 @@ pub(super) struct Session<'a> {
     pub(super) server_id: u32,
     pub(super) requests: &'a mut mpsc::Receiver<Control>,
     pub(super) views: &'a watch::Sender<Arc<SourceView>>,
+    pub(super) shown: &'a Arc<Shown>,
     pub(super) status: &'a StatusBoard,
 }
 
@@ -97,9 +99,30 @@ impl Session<'_> {
         let poll =
             AbortOnDropHandle::new(tokio::spawn(poll_server(self.definition.connection.clone(), self.status.clone())));
         conn.close().await;
+        let housekeeping = AbortOnDropHandle::new(tokio::spawn(self.housekeeper().run()));
         let ended = self.capture(start, info, log, resumes).await;
-        drop(poll);
+        drop((poll, housekeeping));
         ended
+    }
+
+    fn housekeeper(&self) -> Housekeeper {
+        let options = &self.definition.options;
+        let retention = Retention {
+            time_retained_ms: i64::try_from(options.snapshot_time_retained.as_millis()).unwrap_or(i64::MAX),
+            min_snapshots: options.snapshot_num_retained_min,
+            max_snapshots: options.snapshot_num_retained_max.unwrap_or(usize::MAX),
+            ..Retention::default()
+        };
+        Housekeeper {
+            store: self.env.store.clone(),
+            clock: Arc::clone(&self.env.clock),
+            source: self.definition.name.clone(),
+            log: CheckpointLog::new(self.env.store.clone(), self.definition.id),
+            retention,
+            shown: Arc::clone(self.shown),
+            views: self.views.subscribe(),
+            status: self.status.clone(),
+        }
     }
 
     fn show(&self, start: &Start) {
@@ -113,7 +136,9 @@ impl Session<'_> {
         };
         let mut tables: Vec<_> = start.slots.iter().map(|slot| Arc::new(slot.view())).collect();
         tables.sort_by(|a, b| (&a.schema_name, &a.table_name).cmp(&(&b.schema_name, &b.table_name)));
-        self.views.send_replace(Arc::new(SourceView { tables, ..applier_view }));
+        let view = SourceView { tables, ..applier_view };
+        self.shown.note(&view);
+        self.views.send_replace(Arc::new(view));
     }
 
     async fn capture(self, start: Start, info: ServerInfo, log: CheckpointLog, resumes: bool) -> Result<Ended, Error> {
@@ -136,6 +161,7 @@ impl Session<'_> {
             position: resumes.then(|| start.position.clone()),
             flush_bytes: options.memory_bytes / 4,
             views: self.views.clone(),
+            shown: Arc::clone(self.shown),
         };
         let mut by_name = HashMap::new();
         for (index, table) in start.tables.iter().enumerate() {

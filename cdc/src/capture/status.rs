@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use tidegate_storage::checkpoint::Holder;
+use tidegate_storage::table::Hold;
 
 use crate::error::Error;
 use crate::source::position::{FilePosition, Position};
@@ -120,6 +121,21 @@ pub struct TableStatus {
     pub error: Option<ErrorInfo>,
 }
 
+/// What is kept of a table's past.
+#[derive(Debug, Clone, Default)]
+pub struct TableRetention {
+    /// `schema.table` as queried.
+    pub name: String,
+    /// The oldest snapshot there is.
+    pub earliest_snapshot: Option<u64>,
+    pub latest_snapshot: u64,
+    /// Snapshots that have gone since the job started, and objects that went with them.
+    pub expired_snapshots: u64,
+    pub deleted_objects: u64,
+    /// Who needs old snapshots.
+    pub holds: Vec<Hold>,
+}
+
 /// A job at one moment.
 #[derive(Debug, Clone, Default)]
 pub struct JobStatus {
@@ -140,6 +156,8 @@ pub struct JobStatus {
     pub changes_total: u64,
     pub snapshot_started_at_ms: Option<i64>,
     pub started_at_ms: i64,
+    /// Per table, as of the last time that old snapshots were looked for.
+    pub retention: Vec<TableRetention>,
     /// The newest errors, oldest first, at most 100.
     pub errors: Vec<ErrorInfo>,
     /// Who owns the source when it is not this job.

@@ -198,6 +198,12 @@ pub struct CaptureOptions {
     pub memory_bytes: usize,
     /// Buckets of each table; unset means by estimated size.
     pub buckets: Option<u32>,
+    /// How long a replaced snapshot of a table can still be read.
+    pub snapshot_time_retained: Duration,
+    /// So many of a table's newest snapshots stay, however old they are.
+    pub snapshot_num_retained_min: usize,
+    /// Of more snapshots than this the oldest go, however young they are.
+    pub snapshot_num_retained_max: Option<usize>,
 }
 
 impl Default for CaptureOptions {
@@ -212,6 +218,9 @@ impl Default for CaptureOptions {
             on_purged: OnPurged::Error,
             memory_bytes: 256 << 20,
             buckets: None,
+            snapshot_time_retained: Duration::from_secs(3600),
+            snapshot_num_retained_min: 10,
+            snapshot_num_retained_max: None,
         }
     }
 }
@@ -316,6 +325,10 @@ impl SourceDefinition {
         }
         if options.buckets.is_some_and(|buckets| buckets == 0 || buckets > 4096) {
             return invalid("buckets is not within 1 and 4096".to_owned());
+        }
+        let (min, max) = (options.snapshot_num_retained_min, options.snapshot_num_retained_max);
+        if min == 0 || max.is_some_and(|max| max < min) {
+            return invalid("snapshot_num_retained_min is 0 or above snapshot_num_retained_max".to_owned());
         }
         for rule in &self.tables {
             if rule.key.as_ref().is_some_and(Vec::is_empty) {

@@ -259,6 +259,13 @@ pub fn source_definition(
             .parsed("memory", |text| usize::try_from(options::parse_bytes(text)?).ok())?
             .unwrap_or(defaults.memory_bytes),
         buckets: texts.parsed("buckets", |text| text.parse().ok())?,
+        snapshot_time_retained: texts
+            .parsed("snapshot.time-retained", duration)?
+            .unwrap_or(defaults.snapshot_time_retained),
+        snapshot_num_retained_min: texts
+            .parsed("snapshot.num-retained.min", |text| text.parse().ok())?
+            .unwrap_or(defaults.snapshot_num_retained_min),
+        snapshot_num_retained_max: texts.parsed("snapshot.num-retained.max", |text| text.parse().ok())?,
     };
     let definition = SourceDefinition {
         id: source.id,

@@ -68,6 +68,9 @@ pub const KNOWN: &[KnownOption] = &[
     source("on-purged", &[], OptionKind::OneOf(&["error"])),
     source("memory", &["memory.bytes"], OptionKind::Bytes),
     source("buckets", &[], OptionKind::Integer(1, 4096)),
+    source("snapshot.time-retained", &[], OptionKind::Duration),
+    source("snapshot.num-retained.min", &[], OptionKind::Integer(1, 1_000_000)),
+    source("snapshot.num-retained.max", &[], OptionKind::Integer(1, 1_000_000_000)),
 ];
 
 /// Options that Flink CDC has and this does not, and why; a name that ends in `.` stands for all that begin with it.

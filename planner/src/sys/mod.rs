@@ -14,9 +14,11 @@ mod provider;
 mod reference;
 mod secrets;
 mod settings;
+mod snapshot_holds;
 mod snapshot_ranges;
 mod source_positions;
 mod sources;
+mod table_retention;
 mod tables;
 
 use std::sync::Arc;
@@ -208,6 +210,8 @@ pub(crate) fn views() -> &'static [&'static dyn SysView] {
         &sources::Sources,
         &jobs::Jobs,
         &job_tables::JobTables,
+        &table_retention::TableRetention,
+        &snapshot_holds::SnapshotHolds,
         &snapshot_ranges::SnapshotRanges,
         &source_positions::SourcePositions,
         &tables::Tables,

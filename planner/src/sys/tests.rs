@@ -1,7 +1,8 @@
 use std::collections::BTreeSet;
 
 use object_store::memory::InMemory;
-use tidegate_cdc::capture::{ErrorInfo, JobState, TableProgress, TableStatus};
+use tidegate_cdc::capture::{ErrorInfo, JobState, TableProgress, TableRetention, TableStatus};
+use tidegate_storage::table::{Hold, Holder};
 
 use super::*;
 use crate::catalog::{SecretEntry, SecretPlace, SourceEntry, StoredSelection};
@@ -48,6 +49,13 @@ fn state() -> SysState {
         state: JobState::Streaming,
         tables: vec![table],
         errors: vec![fault],
+        retention: vec![TableRetention {
+            name: "shop.orders".to_owned(),
+            earliest_snapshot: Some(3),
+            latest_snapshot: 9,
+            holds: vec![Hold { holder: Holder::Tag("monday".to_owned()), snapshot_id: 3 }],
+            ..TableRetention::default()
+        }],
         last_checkpoint: 4,
         last_checkpoint_at_ms: Some(2_000),
         ..JobStatus::default()
@@ -72,7 +80,19 @@ async fn every_view_gives_rows_of_its_columns() {
             filled.insert(view.name());
         }
     }
-    assert_eq!(filled, BTreeSet::from(["errors", "job_tables", "jobs", "secrets", "source_positions", "sources"]));
+    assert_eq!(
+        filled,
+        BTreeSet::from([
+            "errors",
+            "job_tables",
+            "jobs",
+            "secrets",
+            "snapshot_holds",
+            "source_positions",
+            "sources",
+            "table_retention"
+        ])
+    );
 }
 
 #[tokio::test]

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use futures::TryStreamExt;
-use object_store::ObjectStore;
 use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt};
 use uuid::Uuid;
 
 use super::record::{CheckpointRecord, CheckpointState};
@@ -101,10 +101,30 @@ impl CheckpointLog {
         };
         self.last.fetch_max(record.number, Ordering::SeqCst);
         if found == bytes {
-            return Ok(CommitOutcome::Committed);
+            return self.confirm(record.number).await;
         }
         let other = CheckpointRecord::decode(path.as_ref(), &found)?;
         Ok(CommitOutcome::Conflicted(Box::new(other)))
+    }
+
+    /// A record was created under its number. If it came so late that its number had been there and expired, nothing of
+    /// it counts: the newest record never expires, so the one before is there unless others have followed long ago.
+    async fn confirm(&self, number: u64) -> Result<CommitOutcome> {
+        let before = self.path(number.saturating_sub(1));
+        if number == 1 {
+            return Ok(CommitOutcome::Committed);
+        }
+        match self.store.head(&before).await.map_err(|error| Error::from_store(before.as_ref(), "looked for", error)) {
+            Ok(_) => return Ok(CommitOutcome::Committed),
+            Err(Error::NotFound { .. }) => {}
+            Err(error) => return Err(unknown(&self.path(number), error)),
+        }
+        store::delete(&*self.store, &self.path(number)).await?;
+        let newest = self.numbers().await?.pop().unwrap_or(0);
+        match self.read(newest).await {
+            Ok(newest) => Ok(CommitOutcome::Conflicted(Box::new(newest))),
+            Err(error) => Err(unknown(&self.path(newest), error)),
+        }
     }
 
     /// A record that does not follow on the newest would never be found again.
@@ -161,7 +181,10 @@ impl CheckpointLog {
             }
         }
         let mut deleted = 0;
-        for number in numbers.into_iter().take_while(|number| full.is_some_and(|full| *number < full)) {
+        for number in numbers {
+            if full.is_none_or(|full| number >= full) {
+                break;
+            }
             match self.read(number).await {
                 Ok(record) if record.committed_at_ms >= before_ms => break,
                 Ok(_) | Err(Error::Corrupt { .. }) => store::delete(&*self.store, &self.path(number)).await?,

@@ -8,7 +8,7 @@
 use std::collections::HashSet;
 
 use bytes::Bytes;
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore};
 use serde::Deserialize;
@@ -118,12 +118,12 @@ pub async fn expire_snapshots(
 
     let mut old = Vec::new();
     let candidates = ids.len().saturating_sub(retention.min_snapshots.max(1)).min(SNAPSHOTS_AT_ONCE);
-    for (&id, newer) in ids.iter().take(candidates).zip((0..ids.len()).rev()) {
+    for (index, &id) in ids.iter().enumerate().take(candidates) {
         if held.is_some_and(|held| held <= id) {
             break;
         }
         let snapshot = read_snapshot(store, &paths.snapshot(id)).await?;
-        let too_many = newer >= retention.max_snapshots;
+        let too_many = ids.len() - index > retention.max_snapshots;
         if !too_many && now_ms.saturating_sub(snapshot.time_millis) < retention.time_retained_ms {
             break;
         }
@@ -235,8 +235,9 @@ impl Needed {
 
     /// The snapshot's metadata and deletion vectors.
     async fn add_own(&mut self, store: &StoreRef, paths: &TablePaths, snapshot: &Snapshot) -> Result<()> {
-        let lists = [Some(&snapshot.base_manifest_list), Some(&snapshot.delta_manifest_list)];
-        for list in lists.into_iter().chain([snapshot.changelog_manifest_list.as_ref()]).flatten() {
+        let mut lists = vec![&snapshot.base_manifest_list, &snapshot.delta_manifest_list];
+        lists.extend(&snapshot.changelog_manifest_list);
+        for list in lists {
             for manifest in version::manifest_list(store, paths, list).await? {
                 self.0.insert(paths.manifest(&manifest.file_name));
             }
@@ -299,13 +300,16 @@ impl Needed {
 
 /// Deletes objects, and says how many there were to delete. One that is gone already is as good as deleted.
 async fn delete_all(store: &StoreRef, paths: &[Path]) -> Result<usize> {
-    let deletions = paths.iter().map(|path| async move {
-        match store::delete(&**store, path).await {
-            Err(Error::NotFound { .. }) => Ok(()),
-            done => done,
+    let deletions = paths.iter().map(|path| {
+        async move {
+            match store::delete(&**store, path).await {
+                Err(Error::NotFound { .. }) => Ok(()),
+                done => done,
+            }
         }
+        .boxed()
     });
-    stream::iter(deletions).buffer_unordered(PARALLEL).try_collect::<()>().await?;
+    stream::iter(deletions.collect::<Vec<_>>()).buffer_unordered(PARALLEL).try_collect::<()>().await?;
     Ok(paths.len())
 }
 

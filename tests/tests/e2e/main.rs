@@ -6,4 +6,5 @@ mod ddl;
 mod front_end;
 mod mirror;
 mod ownership;
+mod retention;
 mod types;

@@ -212,6 +212,31 @@ async fn only_what_nothing_builds_on_expires() {
     assert_eq!(log.recover().await.unwrap().unwrap().number, 9);
 }
 
+#[tokio::test]
+async fn a_record_whose_number_has_expired_is_not_committed() {
+    let store = faulty();
+    let (late, log) = (log(&store), log(&store));
+    commit(&late, &record(1, 1, true, &["a"])).await;
+    commit(&log, &record(1, 1, true, &["a"])).await;
+    for number in 2..=9 {
+        commit(&log, &record(2, number, number % 3 == 1, &["a"])).await;
+    }
+    log.expire(i64::MAX).await.unwrap();
+    // It went to sleep before the others came.
+    match late.commit(&record(1, 2, false, &["b"])).await.unwrap() {
+        CommitOutcome::Conflicted(newest) => assert_eq!(newest.number, 9),
+        CommitOutcome::Committed => panic!("a number was given twice"),
+    }
+    let numbers: Vec<_> = log.list_recent(99).await.unwrap().into_iter().map(|record| record.number).collect();
+    assert_eq!(numbers, [9, 8, 7], "nothing of it is left");
+    // Whether it counts is not known as long as that cannot be looked for.
+    store.inject(Operation::Get, "checkpoint-00000000000000000009", Fault::Refuse, u32::MAX);
+    let error = log.commit(&record(2, 10, true, &["a"])).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unknown);
+    store.heal();
+    commit(&log, &record(2, 10, true, &["a"])).await;
+}
+
 /// Writers that take over from each other, over a store that fails at random: whatever was called committed is there,
 /// and each number is one writer's.
 #[tokio::test]
