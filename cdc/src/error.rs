@@ -197,12 +197,18 @@ codes! {
     CommitUnknown = 153, "08007", Backoff, "the outcome of a checkpoint is not known",
         "The checkpoint is durable or it is not; capture reads it back and goes on from what it finds. No change is applied twice.",
         "Nothing to do, unless it repeats: then look at the store.";
+    StoreLate = 154, "01000", Never, "the object store answers late",
+        "Nothing is lost. Readers stay at the newest checkpoint until the store has answered.",
+        "Nothing to do if it passes: the request is tried again by itself, for as long as it takes. If not, look at the store's address and status page, and at the network between.";
     Fenced = 155, "40001", Backoff, "another server has taken over this source",
         "What this server had not committed is thrown away, and captured by the other one.",
         "If nobody meant it, look for two servers with the same store and clocks or pauses of more than the lease.";
     StoreDenied = 156, "42501", Never, "the object store refuses access",
         "Nothing is lost. Nothing can be written.",
         "Check the credentials and the policy: objects are read, created conditionally, listed and deleted.";
+    StoreUnconditional = 157, "0A000", Never, "the object store does not honour conditional creates",
+        "Two servers could overwrite each other's checkpoints on it. Nothing but a probe was written, and nothing was started.",
+        "Use a store that answers a PUT with 'If-None-Match: *' by 412 when the object exists: S3 and most that speak its protocol do so in their present versions.";
 
     // The job itself.
     Internal = 160, "XX000", Never, "an internal assumption does not hold",

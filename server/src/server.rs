@@ -6,10 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_cdc::capture::CaptureEnv;
+use tidegate_cdc::error::Error as CaptureError;
 use tidegate_planner::catalog::sealing::SystemEntropy;
 use tidegate_planner::context::RuntimeOptions;
 use tidegate_planner::{Engine, EngineOptions, Jobs, SqlError};
+use tidegate_storage::ErrorKind;
 use tidegate_storage::clock::{Clock, SystemClock};
+use tidegate_storage::store::require_conditional_creates;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Semaphore;
@@ -51,6 +54,10 @@ pub enum StartError {
     Listen { address: SocketAddr, source: std::io::Error },
     #[error("cannot open the store {store}")]
     Store { store: String, source: tidegate_storage::Error },
+    #[error("cannot open the store {store}: there is no such bucket. Create it, or correct --store")]
+    StoreAbsent { store: String },
+    #[error("{error}. {meaning} {hint}")]
+    StoreUnfit { error: CaptureError, meaning: &'static str, hint: &'static str },
     #[error("cannot open the catalog in the store")]
     Catalog(#[source] SqlError),
     #[error("cannot write the ready file {path}")]
@@ -124,6 +131,15 @@ impl Server {
             .map_err(|source| StartError::Store { store: options.store.clone(), source })?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let owner = Uuid::from_bytes(rand::random());
+        require_conditional_creates(&*store, owner).await.map_err(|source| match source.kind() {
+            ErrorKind::Unconditional => {
+                let error = CaptureError::from(source);
+                let info = error.code.info();
+                StartError::StoreUnfit { error, meaning: info.meaning, hint: info.hint }
+            }
+            ErrorKind::NotFound => StartError::StoreAbsent { store: options.store.clone() },
+            _ => StartError::Store { store: options.store.clone(), source },
+        })?;
         let supervisor = Arc::new(Supervisor::new(
             captures.handle(),
             CaptureEnv {

@@ -72,6 +72,14 @@ pub enum Error {
         #[source]
         source: Option<Box<dyn std::error::Error + Send + Sync>>,
     },
+    /// The store does not do what everything here rests on: to create an object only if there is none of its name.
+    #[error("the store does not honour conditional creates: object {object}: {what}")]
+    Unconditional {
+        /// Path of the object that was tried.
+        object: String,
+        /// What the store did.
+        what: String,
+    },
     /// The caller asked for something that cannot be represented or does not exist.
     #[error("{0}")]
     Invalid(String),
@@ -94,6 +102,8 @@ pub enum ErrorKind {
     Denied,
     /// See [`Error::Unknown`].
     Unknown,
+    /// See [`Error::Unconditional`].
+    Unconditional,
     /// See [`Error::Invalid`].
     Invalid,
 }
@@ -109,6 +119,7 @@ impl Error {
             Self::Full { .. } => ErrorKind::Full,
             Self::Denied { .. } => ErrorKind::Denied,
             Self::Unknown { .. } => ErrorKind::Unknown,
+            Self::Unconditional { .. } => ErrorKind::Unconditional,
             Self::Invalid(_) => ErrorKind::Invalid,
         }
     }

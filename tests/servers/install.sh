@@ -5,3 +5,4 @@ here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 bash "$here/debian.sh"
 bash "$here/mysql.sh" >/dev/null
 bash "$here/pypaimon.sh" >/dev/null
+bash "$here/moto.sh" >/dev/null

@@ -25,7 +25,7 @@ async fn open(gate: &Gate, source: Option<&str>) -> (StoreRef, CheckpointLog) {
     let filter = source.map(|name| format!(" WHERE name = '{name}'")).unwrap_or_default();
     let id =
         gate.connect().await.value(&format!("SELECT id FROM sys.sources{filter}")).await.expect("a source has an id");
-    let store = store::open(gate.store(), &[]).expect("the store can be opened");
+    let store = store::open(gate.store(), gate.store_options()).expect("the store can be opened");
     let log = CheckpointLog::new(Arc::clone(&store), Uuid::parse_str(&id).expect("an id is a UUID"));
     (store, log)
 }

@@ -19,6 +19,7 @@ use crate::{
 pub struct Gate {
     pub port: u16,
     store: String,
+    store_options: Vec<(String, String)>,
     folder: PathBuf,
     environment: Vec<(String, String)>,
     options: Vec<String>,
@@ -31,11 +32,17 @@ pub struct Gate {
 impl Gate {
     /// Starts a server on an empty store in a temporary folder.
     pub async fn start() -> Self {
+        let mut gate = Self::prepare_anywhere();
+        gate.resume().await;
+        gate
+    }
+
+    /// A server whose folder goes when the value is dropped, not started yet.
+    pub fn prepare_anywhere() -> Self {
         let folder =
             tempfile::Builder::new().prefix("tidegate-store-").tempdir().expect("a temporary folder can be made");
         let mut gate = Self::prepare(folder.path());
         gate._owned = Some(folder);
-        gate.resume().await;
         gate
     }
 
@@ -44,6 +51,7 @@ impl Gate {
         Self {
             port: free_port(),
             store: folder.join("store").to_string_lossy().into_owned(),
+            store_options: Vec::new(),
             folder: folder.to_owned(),
             environment: Vec::new(),
             options: Vec::new(),
@@ -57,6 +65,8 @@ impl Gate {
     pub fn sibling(&self) -> Self {
         let mut sibling = Self::prepare(&self.folder);
         sibling.store.clone_from(&self.store);
+        sibling.store_options.clone_from(&self.store_options);
+        sibling.options.clone_from(&self.options);
         sibling
     }
 
@@ -76,6 +86,14 @@ impl Gate {
     pub fn store_at(&mut self, url: &str) -> &mut Self {
         url.clone_into(&mut self.store);
         self
+    }
+
+    /// Puts the store into a bucket, with these options, from the next start on. The key of the secrets stays in the folder.
+    pub fn store_in_s3(&mut self, url: &str, options: &[(String, String)]) -> &mut Self {
+        self.store_at(url);
+        self.store_options = options.to_vec();
+        let key = self.folder.join("secrets.key");
+        self.option("--key-file").option(&key.to_string_lossy())
     }
 
     /// Announces that log lines of level WARN or ERROR which contain `text` are part of the test.
@@ -113,6 +131,11 @@ impl Gate {
             .arg("--listen")
             .arg(format!("127.0.0.1:{}", self.port))
             .args(&self.options)
+            .args(
+                self.store_options
+                    .iter()
+                    .flat_map(|(name, value)| ["--store-option".to_owned(), format!("{name}={value}")]),
+            )
             .env("TIDEGATE_LOG", std::env::var("TIDEGATE_TEST_LOG").unwrap_or_else(|_| "info".to_owned()))
             .env("NO_COLOR", "1")
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
@@ -155,9 +178,25 @@ impl Gate {
         }
     }
 
-    /// The folder of the store, where it is one.
+    /// The folder of the store, where it is one; else its URL.
     pub fn store(&self) -> &str {
         &self.store
+    }
+
+    /// Where the store is not a folder: what it takes to open it.
+    pub fn store_options(&self) -> &[(String, String)] {
+        &self.store_options
+    }
+
+    /// Waits until a process that is not to start has ended, and returns what it printed.
+    pub async fn refusal(&mut self) -> String {
+        self.launch();
+        await_value("tidegate to end", Duration::from_secs(60), || {
+            let ended = self.process.as_mut().and_then(GuardedProcess::exited);
+            std::future::ready(ended.map(|_| ()).ok_or("it runs"))
+        })
+        .await;
+        self.log()
     }
 
     fn log_path(&self) -> PathBuf {

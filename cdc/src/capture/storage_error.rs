@@ -15,6 +15,7 @@ impl From<StorageError> for Error {
             ErrorKind::Full => Code::StoreFull,
             ErrorKind::Denied => Code::StoreDenied,
             ErrorKind::Unknown => Code::CommitUnknown,
+            ErrorKind::Unconditional => Code::StoreUnconditional,
             ErrorKind::Invalid => Code::Internal,
         };
         let message = error.to_string();

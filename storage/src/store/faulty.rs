@@ -45,6 +45,8 @@ pub enum Fault {
     Delay(Duration),
     /// Nothing is done, because there is no space left.
     Full,
+    /// A conditional create is carried out whatever is there, as by a store that does not know the condition.
+    Unconditional,
 }
 
 /// A store with faults.
@@ -124,6 +126,13 @@ impl Faulty {
         Some(rule.fault)
     }
 
+    fn next_is(&self, operation: Operation, path: &Path, fault: Fault) -> bool {
+        let state = self.lock();
+        let applies =
+            |rule: &&Rule| rule.times > 0 && rule.operation == operation && path.as_ref().contains(&rule.path_contains);
+        state.rules.iter().find(applies).is_some_and(|rule| rule.skip == 0 && rule.fault == fault)
+    }
+
     async fn around<T>(&self, operation: Operation, path: &Path, work: impl Future<Output = Result<T>>) -> Result<T> {
         match self.meet(operation, path) {
             None => work.await,
@@ -142,6 +151,8 @@ impl Faulty {
                 work.await
             }
             Some(Fault::Full) => Err(full()),
+            // Known to conditional creates alone; to others it is none.
+            Some(Fault::Unconditional) => work.await,
         }
     }
 }
@@ -166,6 +177,10 @@ impl fmt::Display for Faulty {
 impl ObjectStore for Faulty {
     async fn put_opts(&self, path: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
         let operation = if matches!(options.mode, PutMode::Create) { Operation::Create } else { Operation::Put };
+        if operation == Operation::Create && self.next_is(operation, path, Fault::Unconditional) {
+            self.meet(operation, path);
+            return self.inner.put_opts(path, payload, PutMode::Overwrite.into()).await;
+        }
         self.around(operation, path, self.inner.put_opts(path, payload, options)).await
     }
 

@@ -3,8 +3,10 @@
 //! Only conditional creates, reads, lists and deletes of whole objects are used. That is what every store can do
 //! alike, so no rename, no lock service and no database is needed.
 //!
+//! * [`require_conditional_creates`]: whether a store keeps the one promise that everything rests on.
 //! * [`retrying`]: every request has a time limit and bounded attempts.
 //! * [`checked`]: bytes of data files are verified when they are read.
+//! * [`watched`]: which requests are under way, and for how long.
 //! * [`durable`]: files on the local disk survive a power cut.
 //! * [`faulty`]: a test double that fails, delays, loses answers and fills up.
 
@@ -12,7 +14,9 @@ pub mod checked;
 pub mod durable;
 pub mod faulty;
 mod open;
+mod probe;
 pub mod retrying;
+pub mod watched;
 
 use std::sync::Arc;
 
@@ -22,6 +26,7 @@ use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutPayload};
 
 pub use open::open;
+pub use probe::require_conditional_creates;
 
 use crate::error::{Error, Result};
 

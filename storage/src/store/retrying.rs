@@ -13,6 +13,7 @@ use object_store::{
     CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt,
     PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
+use tokio::time::Instant;
 
 /// How often and how long to try.
 #[derive(Debug, Clone, Copy)]
@@ -25,6 +26,9 @@ pub struct RetryPolicy {
     pub first_backoff: Duration,
     /// Longest pause.
     pub max_backoff: Duration,
+    /// No third or later attempt begins when so much time has passed since the first one began. With `timeout` it bounds
+    /// a request; the second is made in any case, since the time may have passed while this machine stood still.
+    pub budget: Duration,
 }
 
 impl Default for RetryPolicy {
@@ -34,6 +38,7 @@ impl Default for RetryPolicy {
             timeout: Duration::from_secs(60),
             first_backoff: Duration::from_millis(100),
             max_backoff: Duration::from_secs(5),
+            budget: Duration::from_secs(120),
         }
     }
 }
@@ -57,19 +62,25 @@ impl<S: ObjectStore> Retrying<S> {
         Self { inner, policy }
     }
 
+    /// Whether another attempt may begin, so long after the first.
+    fn another(&self, made: u32, elapsed: Duration) -> bool {
+        made < self.policy.attempts && (made < 2 || elapsed < self.policy.budget)
+    }
+
     async fn retry<T, F>(&self, action: &'static str, path: &Path, mut attempt: impl FnMut() -> F) -> Result<T>
     where
         F: Future<Output = Result<T>>,
     {
         let mut pause = self.policy.first_backoff;
-        let mut remaining = self.policy.attempts.saturating_sub(1);
+        let mut made = 1;
+        let began = Instant::now();
         loop {
             match within(self.policy.timeout, attempt()).await {
-                Err(error) if remaining > 0 && may_pass(&error) => {
-                    tracing::debug!(object = %path, action, remaining, %error, "trying again");
+                Err(error) if may_pass(&error) && self.another(made, began.elapsed() + pause) => {
+                    tracing::debug!(object = %path, action, made, %error, "trying again");
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(self.policy.max_backoff);
-                    remaining -= 1;
+                    made += 1;
                 }
                 result => return result,
             }
@@ -77,6 +88,20 @@ impl<S: ObjectStore> Retrying<S> {
     }
 
     async fn create(&self, path: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
+        let mut remaining = self.policy.attempts.saturating_sub(1);
+        loop {
+            match self.create_once(path, payload.clone(), options.clone()).await {
+                // Refused because of another create that was under way and came to nothing (S3 answers 409).
+                Err(Error::NotFound { .. }) if remaining > 0 => {
+                    tokio::time::sleep(self.policy.first_backoff).await;
+                    remaining -= 1;
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    async fn create_once(&self, path: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
         let created = self.retry("create", path, || self.inner.put_opts(path, payload.clone(), options.clone())).await;
         let error = match created {
             Err(error @ (Error::AlreadyExists { .. } | Error::Precondition { .. })) => error,
@@ -105,8 +130,9 @@ impl<S: ObjectStore> Retrying<S> {
 async fn within<T>(timeout: Duration, attempt: impl Future<Output = Result<T>>) -> Result<T> {
     match tokio::time::timeout(timeout, attempt).await {
         Ok(result) => result,
-        Err(elapsed) => {
-            let source = std::io::Error::new(std::io::ErrorKind::TimedOut, elapsed);
+        Err(_) => {
+            let what = format!("no answer within {timeout:?}");
+            let source = std::io::Error::new(std::io::ErrorKind::TimedOut, what);
             Err(Error::Generic { store: "retrying", source: Box::new(source) })
         }
     }

@@ -176,6 +176,71 @@ async fn a_create_is_not_carried_out_twice() {
     assert_eq!(read(&*store, &path).await.unwrap(), "ours");
 }
 
+#[tokio::test]
+async fn a_store_that_ignores_the_condition_of_a_create_is_found_out() {
+    let names = || (1..).map(uuid::Uuid::from_u128);
+    let directory = tempfile::tempdir().unwrap();
+    for store in [open("memory:", &[]).unwrap(), open(directory.path().to_str().unwrap(), &[]).unwrap()] {
+        require_conditional_creates(&*store, uuid::Uuid::from_u128(1)).await.unwrap();
+        let left: Vec<_> = store.list(None).try_collect().await.unwrap();
+        assert!(left.is_empty(), "{store}: the probe is left behind");
+    }
+    let (faulty, store) = retrying();
+    faulty.inject(Operation::Create, "probe/", Fault::Unconditional, 2);
+    let mut names = names();
+    let mut probe = || require_conditional_creates(&*store, names.next().unwrap());
+    let error = probe().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unconditional);
+    assert!(error.to_string().contains("created a second time"), "{error}");
+    // A lost answer is not taken for a fault of the store.
+    for lost in [1, 4] {
+        faulty.inject(Operation::Create, "probe/", Fault::LoseAnswer, lost);
+        probe().await.unwrap();
+    }
+    faulty.inject_after(Operation::Create, "probe/", Fault::LoseAnswer, 1, 4);
+    probe().await.unwrap();
+    faulty.inject(Operation::Create, "probe/", Fault::Refuse, 5);
+    assert_ne!(probe().await.unwrap_err().kind(), ErrorKind::Unconditional);
+    faulty.heal();
+    let left: Vec<_> = store.list(None).try_collect().await.unwrap();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[tokio::test]
+async fn a_request_ends_within_its_budget() {
+    let faulty = Arc::new(Faulty::new(Arc::new(InMemory::new())));
+    let policy = RetryPolicy { attempts: 1_000, budget: Duration::from_millis(250), ..quick() };
+    let store = Retrying::new(Arc::clone(&faulty) as StoreRef, policy);
+    faulty.inject(Operation::Put, "x", Fault::Hang, 1_000);
+    let began = std::time::Instant::now();
+    let error = write(&store, &Path::from("x"), bytes("z")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert_eq!(faulty.count(Operation::Put), 3, "one attempt at 0, 100 and 200 ms each");
+    assert!(began.elapsed() < Duration::from_secs(5));
+}
+
+#[tokio::test]
+async fn requests_under_way_are_seen_until_they_are_answered() {
+    let faulty = Arc::new(Faulty::new(Arc::new(InMemory::new())));
+    let (store, requests) = watched::Watched::new(Arc::clone(&faulty) as StoreRef);
+    assert!(requests.oldest().is_none());
+    write(&store, &Path::from("a"), bytes("z")).await.unwrap();
+    assert!(requests.oldest().is_none());
+    faulty.inject(Operation::Put, "b", Fault::Hang, 1);
+    let (path, ours) = (Path::from("b"), bytes("z"));
+    let mut hanging = Box::pin(write(&store, &path, ours));
+    assert!(futures::poll!(&mut hanging).is_pending());
+    let oldest = requests.oldest().unwrap();
+    assert_eq!((oldest.object.as_str(), oldest.action), ("b", "written"));
+    drop(hanging);
+    assert!(requests.oldest().is_none(), "a request that was given up is not under way");
+    // A body that is not read to its end yet is part of its request.
+    let body = store.get(&Path::from("a")).await.unwrap();
+    assert_eq!(requests.oldest().unwrap().action, "read");
+    body.bytes().await.unwrap();
+    assert!(requests.oldest().is_none());
+}
+
 #[test]
 fn locations_that_make_no_sense_are_refused() {
     for (url, option, what) in [
@@ -187,6 +252,9 @@ fn locations_that_make_no_sense_are_refused() {
         ("/tmp", Some(("durable", "perhaps")), "true or false"),
         ("/tmp", Some(("speed", "high")), "no option \"speed\""),
         ("s3://bucket/x", Some(("speed", "high")), "no option \"speed\""),
+        ("s3://bucket/x", Some(("request_timeout", "soon")), "as 500ms, 30s or 2min"),
+        ("s3://bucket/x", Some(("retry_timeout", "1ms")), "as 500ms, 30s or 2min"),
+        ("s3://bucket/x", Some(("retry_timeout", "99999999999999999999s")), "as 500ms, 30s or 2min"),
         ("/dev/null/x", None, "cannot be made"),
     ] {
         let options: Vec<_> = option.map(|(name, value)| (name.to_owned(), value.to_owned())).into_iter().collect();
@@ -195,7 +263,7 @@ fn locations_that_make_no_sense_are_refused() {
         assert!(error.to_string().contains(what), "{error}");
     }
     let options =
-        [("aws_region", "eu-central-1"), ("aws_endpoint", "http://127.0.0.1:9000"), ("aws_allow_http", "true")];
+        [("aws_region", "eu-central-1"), ("aws_endpoint", "http://127.0.0.1:9000"), ("request_timeout", "500ms")];
     let options: Vec<_> = options.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
     let store = open("s3://bucket/some/prefix", &options).unwrap();
     assert_eq!(store.to_string(), "PrefixObjectStore(some/prefix), retrying");

@@ -7,4 +7,5 @@ mod front_end;
 mod mirror;
 mod ownership;
 mod retention;
+mod s3;
 mod types;
