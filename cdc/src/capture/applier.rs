@@ -22,7 +22,7 @@ use super::pages::PERMIT_BYTES;
 use super::state::{SourceState, TablePhase, TableState};
 use super::table::TableIndex;
 use super::view::{SourceView, TableView, split_name};
-use crate::error::{Code, Error};
+use crate::error::{Code, Error, Retry};
 use crate::source::position::Position;
 
 /// A record that lists every table is written this often; those between list what changed.
@@ -254,6 +254,15 @@ impl Applier {
         };
         match self.log.commit(&record).await? {
             CommitOutcome::Committed => {}
+            // An earlier attempt of ours, given up for lost and carried out all the same: whatever it holds counts.
+            CommitOutcome::Conflicted(other) if other.owner == self.owner => {
+                return Err(Error::new(
+                    Code::CommitUnknown,
+                    format!("checkpoint {number} of source \"{}\" was written late by an earlier attempt", self.source),
+                )
+                .with_detail("Its answer had been lost. Capture goes on from it; no change is applied twice.")
+                .with_retry(Retry::Now));
+            }
             CommitOutcome::Conflicted(other) => {
                 let us = format!("this one is {} (epoch {})", self.owner, self.epoch);
                 return Err(Error::new(

@@ -8,8 +8,10 @@ use tidegate_storage::ErrorKind;
 use tidegate_storage::checkpoint::{CheckpointLog, Claim, Holder, Lease, is_retired};
 use tidegate_storage::clock::Clock;
 use tidegate_storage::store::StoreRef;
+use tidegate_storage::store::watched::{Requests, Watched};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
+use tokio_util::task::AbortOnDropHandle;
 use tracing::{error, info, warn};
 use uuid::Uuid;
 
@@ -29,6 +31,12 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// A session that ran this long has recovered: the next pause is short again.
 const HEALTHY_AFTER: Duration = Duration::from_secs(60);
 const ERRORS_KEPT: usize = 100;
+/// A request that the store has not answered for so long is shown to operators.
+const LATE_AFTER: Duration = Duration::from_secs(5);
+/// How often that is looked at.
+const LOOK_AT_REQUESTS: Duration = Duration::from_millis(500);
+/// How long giving the lease free may hold up what comes next.
+const RELEASE_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What a job needs from its process.
 #[derive(Clone)]
@@ -68,8 +76,10 @@ pub struct CaptureHandle {
 
 impl CaptureJob {
     /// Starts the job on the current runtime; it goes on until [`CaptureHandle::stop`] or a fault that will not pass.
-    pub fn start(definition: SourceDefinition, env: CaptureEnv) -> CaptureHandle {
+    pub fn start(definition: SourceDefinition, mut env: CaptureEnv) -> CaptureHandle {
         let definition = Arc::new(definition);
+        let (store, store_requests) = Watched::new(env.store);
+        env.store = Arc::new(store);
         let (control, requests) = mpsc::channel(16);
         let (view_tx, views) = watch::channel(Arc::new(SourceView::empty(definition.name.clone(), definition.id)));
         let started = JobStatus { started_at_ms: env.clock.now_ms(), ..JobStatus::default() };
@@ -84,6 +94,7 @@ impl CaptureJob {
             status: StatusBoard { sender: status_tx },
             attempts: 0,
             stopping: Arc::clone(&stopping),
+            store_requests,
         };
         let task = Arc::new(tokio::sync::Mutex::new(Some(tokio::spawn(runner.run()))));
         CaptureHandle { definition, control, views, statuses, task, stopping }
@@ -169,11 +180,18 @@ struct Runner {
     status: StatusBoard,
     attempts: u32,
     stopping: Arc<AtomicBool>,
+    store_requests: Requests,
 }
 
 impl Runner {
     async fn run(mut self) {
         let source = self.definition.name.clone();
+        let _watch = AbortOnDropHandle::new(tokio::spawn(watch_store(
+            source.clone(),
+            self.store_requests.clone(),
+            Arc::clone(&self.env.clock),
+            self.status.clone(),
+        )));
         let mut pause = FIRST_PAUSE;
         loop {
             let began = tokio::time::Instant::now();
@@ -229,16 +247,24 @@ impl Runner {
     /// One session under the lease.
     async fn attempt(&mut self) -> Result<Ended, Error> {
         self.attempts = self.attempts.wrapping_add(1);
-        self.status.update(|s| s.state = JobState::Starting);
+        let (attempt, durable) = (self.attempts, self.views.borrow().position.clone());
+        self.status.update(|s| {
+            s.state = JobState::Starting;
+            s.session = attempt;
+            s.position = durable;
+            (s.server_position, s.lag_bytes, s.lag_ms) = (None, None, None);
+        });
         if is_retired(&self.env.store, self.definition.id).await? {
             info!(source = self.definition.name, "the source was dropped by another server");
             return Ok(Ended::Stopped);
         }
         let mut me = self.env.holder.clone();
         me.owner = self.env.owner;
-        let dead = Arc::clone(&self.env.holder_is_dead);
-        let claim =
-            Lease::acquire(self.env.store.clone(), self.definition.id, me, Arc::clone(&self.env.clock), &*dead).await?;
+        let (owner, dead) = (me.owner, Arc::clone(&self.env.holder_is_dead));
+        // A lease of our own is a former attempt's that could not give it free.
+        let is_over = move |holder: &Holder| holder.owner == owner || dead(holder);
+        let clock = Arc::clone(&self.env.clock);
+        let claim = Lease::acquire(self.env.store.clone(), self.definition.id, me, clock, &is_over).await?;
         let lease = match claim {
             Claim::Acquired(lease) => lease,
             Claim::Held(holder) => {
@@ -271,10 +297,15 @@ impl Runner {
             ended = keep(&self.env.store, self.definition.id, Arc::clone(&lease)) => ended,
         };
         // Given free even after a failure, so that another server or the next attempt need not wait for it to expire.
-        if let Some(lease) = lease.lock().await.take()
-            && let Err(error) = lease.release().await
-        {
-            warn!(source = self.definition.name, %error, "the lease could not be given free; it expires by itself");
+        if let Some(lease) = lease.lock().await.take() {
+            let problem = match tokio::time::timeout(RELEASE_PATIENCE, lease.release()).await {
+                Ok(Ok(())) => None,
+                Ok(Err(error)) => Some(error.to_string()),
+                Err(_) => Some("the store does not answer".to_owned()),
+            };
+            if let Some(error) = problem {
+                warn!(source = self.definition.name, error, "the lease could not be given free; it expires by itself");
+            }
         }
         ended
     }
@@ -329,6 +360,39 @@ async fn keep(store: &StoreRef, source: Uuid, lease: Arc<tokio::sync::Mutex<Opti
             Ok(false) => {}
             // Whether the store is gone is for the lease to decide; the mark is looked for again next time.
             Err(error) => warn!(%error, "whether the source was dropped could not be read"),
+        }
+    }
+}
+
+/// Shows the store's late answers for as long as the job lives: in its state while one is missing, and among its errors.
+async fn watch_store(source: String, requests: Requests, clock: Arc<dyn Clock>, status: StatusBoard) {
+    let mut late = false;
+    loop {
+        tokio::time::sleep(LOOK_AT_REQUESTS).await;
+        match requests.oldest().filter(|request| request.waiting >= LATE_AFTER) {
+            Some(request) => {
+                let what = match request.action {
+                    "listed" => format!("the listing of {} has", request.object),
+                    action => format!("object {} is being {action} and has", request.object),
+                };
+                let seconds = request.waiting.as_secs();
+                let message = format!("{what} waited {seconds} s for the store's answer");
+                let error = Error::new(Code::StoreLate, message)
+                    .with_detail(format!("{} It is tried again by itself.", Code::StoreLate.info().meaning));
+                let info = ErrorInfo::new(&error, None, clock.now_ms());
+                if !late {
+                    warn!(source, code = %error.code, object = request.object, waiting_s = seconds, "the store answers late");
+                    status.record(info.clone());
+                }
+                status.update(|s| s.store_late = Some(info));
+                late = true;
+            }
+            None if late => {
+                info!(source, "the store answers again");
+                status.update(|s| s.store_late = None);
+                late = false;
+            }
+            None => {}
         }
     }
 }

@@ -140,6 +140,9 @@ pub struct TableRetention {
 #[derive(Debug, Clone, Default)]
 pub struct JobStatus {
     pub state: JobState,
+    /// Counts the job's attempts: what was reached in one of them says nothing about the next, which begins at the newest
+    /// checkpoint.
+    pub session: u32,
     pub tables: Vec<TableStatus>,
     /// Position reached by the stream (not necessarily durable yet).
     pub position: Position,
@@ -160,6 +163,8 @@ pub struct JobStatus {
     pub retention: Vec<TableRetention>,
     /// The newest errors, oldest first, at most 100.
     pub errors: Vec<ErrorInfo>,
+    /// What is said while the object store leaves a request without an answer.
+    pub store_late: Option<ErrorInfo>,
     /// Who owns the source when it is not this job.
     pub holder: Option<Holder>,
 }

@@ -7,6 +7,7 @@ use sqlparser::tokenizer::Location;
 
 use crate::error::{SqlError, sqlstate};
 use crate::sql::Positions;
+use crate::table::FileError;
 
 /// `offset` is the number of characters that stand before `text` in what was sent.
 pub(super) fn diagnose(error: &DataFusionError, text: &str, offset: usize) -> SqlError {
@@ -54,6 +55,9 @@ impl From<DataFusionError> for SqlError {
 impl SqlError {
     /// An error of planning or running a query, without a position unless it had one.
     pub fn from_datafusion(error: &DataFusionError) -> Self {
+        if let Some(file) = FileError::find(error) {
+            return unreadable(file);
+        }
         match error {
             DataFusionError::Context(_, inner) | DataFusionError::Diagnostic(_, inner) => Self::from_datafusion(inner),
             DataFusionError::Shared(inner) => Self::from_datafusion(inner),
@@ -109,12 +113,38 @@ fn external(error: &(dyn std::error::Error + Send + Sync + 'static)) -> SqlError
     SqlError::internal(message)
 }
 
+/// A data file that is away, damaged or out of reach.
+fn unreadable(error: &FileError) -> SqlError {
+    match error {
+        FileError::Missing { .. } | FileError::Corrupt { .. } => SqlError::new(error.sqlstate(), error.to_string())
+            .with_hint(
+                "Restore the file from a copy of the store; else DROP SOURCE and CREATE SOURCE read its tables again.",
+            ),
+        FileError::Unreadable { table, file, source } => {
+            let mut cause: &(dyn std::error::Error + 'static) = source;
+            while let Some(deeper) = cause.source() {
+                cause = deeper;
+            }
+            SqlError::new(
+                error.sqlstate(),
+                format!("table {table} cannot be read: the object store did not give out its data file {file}"),
+            )
+            .with_detail(format!(
+                "The statement was given up after several attempts; the stored data is as it was. The last one failed so: {cause}"
+            ))
+            .with_hint("Try again; if it lasts, look at the store's address, status page and the network between.")
+        }
+    }
+}
+
 fn object_store(error: &object_store::Error) -> SqlError {
     match error {
         object_store::Error::NotFound { path, .. } => {
             SqlError::new(sqlstate::DATA_CORRUPTED, format!("the object \"{path}\" is missing in the store"))
         }
-        other => SqlError::new(sqlstate::IO_ERROR, format!("the object store failed: {other}")),
+        other => SqlError::new(sqlstate::IO_ERROR, format!("the object store failed: {other}"))
+            .with_detail("The statement was given up after several attempts. The stored data is as it was.")
+            .with_hint("Try again; if it lasts, look at the store's address, status page and the network between."),
     }
 }
 

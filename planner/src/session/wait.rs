@@ -137,6 +137,10 @@ async fn reach(source: &str, goal: &Goal, handle: &CaptureHandle) -> Result<Outc
                     continue;
                 }
             };
+            // The session whose stream was there may have ended meanwhile; the next one has answered from further back.
+            if handle.status().session != status.session {
+                continue;
+            }
             // What the stream had reached is in this checkpoint, also when the server's log ends with an event that moves no position.
             views.wait_for(|view| view.checkpoint >= number).await.map_err(|_| cannot(source, &status))?;
             let view = views.borrow().clone();

@@ -37,7 +37,11 @@ const COLUMNS: &[Column] = &[
     nullable("last_checkpoint_at", Timestamp, "When it was made durable."),
     nullable("last_event_at", Timestamp, "Commit time, on the server, of the last transaction that was read."),
     nullable("holder", Text, "The server that captures the source, when it is not this one."),
-    nullable("error_code", Text, "Code of the error that the job, or else one of its tables, is in."),
+    nullable(
+        "error_code",
+        Text,
+        "Code of the error that the job, or else one of its tables, is in; while the object store leaves a request unanswered, of that.",
+    ),
     nullable("error", Text, "What is wrong."),
     nullable("hint", Text, "What to do."),
     nullable("started_at", Timestamp, "When the job was started in this server."),
@@ -107,6 +111,8 @@ fn job_row(name: &str, entry: &SourceEntry, source: Option<&SourceState>, now_ms
     let job_fault = matches!(status.state, JobState::Failed | JobState::Retrying | JobState::Standby)
         .then(|| status.errors.iter().rev().find(|error| error.table.is_none()))
         .flatten();
+    // What it waits for now is more than what it waited for before.
+    let job_fault = status.store_late.as_ref().or(job_fault);
     let fault = job_fault.or_else(|| status.tables.iter().find_map(|table| table.error.as_ref()));
     let seen = view.map_or((0, None), |view| (view.checkpoint, Some(view.committed_at_ms)));
     let checkpoint = match (status.last_checkpoint, status.last_checkpoint_at_ms) {

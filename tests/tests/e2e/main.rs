@@ -4,6 +4,7 @@ mod bad_input;
 mod crash;
 mod ddl;
 mod front_end;
+mod late_store;
 mod mirror;
 mod ownership;
 mod retention;
