@@ -1,5 +1,6 @@
 //! One session of a job: recover from the newest checkpoint, connect, run until told to stop or something fails.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hashbrown::HashMap;
@@ -19,11 +20,12 @@ use super::state::{SourceState, TablePhase, TableState};
 use super::status::ErrorInfo;
 use super::table::{CapturedTable, buckets_for, first_schema};
 use super::view::SourceView;
-use crate::error::{Code, Error};
+use crate::error::{Code, Error, Retry};
 use crate::mysql::ServerInfo;
 use crate::mysql::binlog::stream::{EventStream, open_stream};
-use crate::mysql::catalog::{list_tables, load_table};
+use crate::mysql::catalog::{MatchedTable, list_tables, load_tables};
 use crate::mysql::connect::{Conn, connect, log_end, start_position, wait_visible};
+use crate::mysql::metadata_lock::{Asked, MetadataLock};
 use crate::mysql::types::MysqlTable;
 use crate::source::definition::SourceDefinition;
 use crate::source::position::Position;
@@ -31,6 +33,12 @@ use crate::source::position::Position;
 const HEARTBEAT: std::time::Duration = std::time::Duration::from_secs(1);
 /// How long a transaction of the log may take to become visible before the session gives up and tries again.
 const VISIBILITY_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60);
+/// Attempts to find all tables of a source unchanged, and the pause between two.
+const DEFINITION_ATTEMPTS: u32 = 10;
+const DEFINITION_PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
+/// Lists of tables that are put together, and the pause between two.
+const LISTS: u32 = 4;
+const LIST_PAUSE: std::time::Duration = std::time::Duration::from_millis(23);
 
 /// How a session ended when nothing failed.
 pub(super) enum Ended {
@@ -216,23 +224,9 @@ impl Session<'_> {
         open_stream(&self.definition.connection, info, position, server_id, heartbeat).await
     }
 
-    /// The very first start: definitions, then the position, then the definitions once more. If both are equal, they
-    /// hold at the position between them.
+    /// The very first start.
     async fn begin(&self, conn: &mut Conn, info: &ServerInfo) -> Result<Start, Error> {
-        let mut attempts = 0;
-        let (position, matched) = loop {
-            let before = self.definitions(conn, info).await?;
-            let position = start_position(conn, info).await?;
-            let after = self.definitions(conn, info).await?;
-            if before.iter().map(|t| &t.mysql).eq(after.iter().map(|t| &t.mysql)) {
-                break (position, after);
-            }
-            attempts += 1;
-            if attempts > 10 {
-                return Err(Error::new(Code::DdlNotUnderstood, "the tables' definitions change all the time")
-                    .with_detail("Ten attempts to read them at one position failed."));
-            }
-        };
+        let (position, matched) = self.definitions_at_a_position(conn, info).await?;
         let context = writer_context(&self.env.store, &self.env.clock, self.definition.id);
         let mut start = Start {
             position,
@@ -271,30 +265,99 @@ impl Session<'_> {
         Ok(start)
     }
 
-    async fn definitions(&self, conn: &mut Conn, info: &ServerInfo) -> Result<Vec<Matched>, Error> {
-        let mut found = Vec::new();
-        for matched in list_tables(conn, info, self.definition).await? {
-            if matched.left_out.is_some() {
+    /// A position to start from, and the tables with the definitions that they have right there: a schema change that
+    /// the stream shows from the position on is in none of them, one before it is in all.
+    async fn definitions_at_a_position(
+        &self,
+        conn: &mut Conn,
+        info: &ServerInfo,
+    ) -> Result<(Position, Vec<Matched>), Error> {
+        for _ in 0..DEFINITION_ATTEMPTS {
+            let expected = self.matching_names(conn, info).await?;
+            let lock = match MetadataLock::ask(&self.definition.connection, &Vec::from_iter(expected.iter().cloned()))
+                .await?
+            {
+                Asked::Locked(lock) => lock,
+                Asked::Missed(error) => {
+                    info!(source = self.definition.name, %error, detail = error.detail, "a table is being changed; the start waits");
+                    tokio::time::sleep(DEFINITION_PAUSE).await;
+                    continue;
+                }
+            };
+            let loaded = async {
+                let position = start_position(conn, info).await?;
+                let mut tables = list_tables(conn, info, self.definition).await?;
+                let complete = tables.iter().map(name_of).collect::<BTreeSet<_>>() == expected;
+                tables.retain(|table| table.left_out.is_none());
+                let captured = tables.len();
+                let matched = self.load(conn, info, tables).await?;
+                let complete = complete && matched.len() == captured;
+                Ok::<_, Error>((position, matched, complete))
+            };
+            let loaded = loaded.await;
+            lock.release().await;
+            let (position, matched, complete) = loaded?;
+            // A table that came or went between the lists was not locked.
+            if !complete {
+                tokio::time::sleep(DEFINITION_PAUSE).await;
                 continue;
             }
-            let Some(mut mysql) = load_table(conn, info, &matched.database, &matched.name).await? else { continue };
-            if let Some(key) = matched.key {
+            if matched.is_empty() {
+                return Err(Error::new(
+                    Code::NoTableMatched,
+                    format!("no table of source \"{}\" can be captured", self.definition.name),
+                ));
+            }
+            return Ok((position, matched));
+        }
+        Err(Error::new(Code::TableChanged, "the tables' definitions change all the time")
+            .with_detail(format!(
+                "{DEFINITION_ATTEMPTS} attempts to read them at one position failed. Nothing was read yet."
+            ))
+            .with_hint(
+                "Capture tries again by itself. Look for an ALTER TABLE that runs or waits on the server for long.",
+            )
+            .with_retry(Retry::Backoff))
+    }
+
+    /// The names of all tables that match, captured or left out: what a table lacks is known only once it stands still.
+    /// MariaDB leaves out of a list what is just being renamed by an ALTER TABLE, so that several lists are taken.
+    async fn matching_names(&self, conn: &mut Conn, info: &ServerInfo) -> Result<BTreeSet<(String, String)>, Error> {
+        let mut names = BTreeSet::new();
+        for list in 0..LISTS {
+            if list > 0 {
+                tokio::time::sleep(LIST_PAUSE).await;
+            }
+            names.extend(list_tables(conn, info, self.definition).await?.iter().map(name_of));
+        }
+        Ok(names)
+    }
+
+    /// The definitions of tables; those that do not exist any more are missing.
+    async fn load(&self, conn: &mut Conn, info: &ServerInfo, tables: Vec<MatchedTable>) -> Result<Vec<Matched>, Error> {
+        let mut names: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for table in &tables {
+            names.entry(&table.database).or_default().push(&table.name);
+        }
+        let mut definitions = HashMap::new();
+        for (database, names) in names {
+            for table in load_tables(conn, info, database, &names).await? {
+                definitions.insert((table.database.clone(), table.name.clone()), table);
+            }
+        }
+        let matched = tables.into_iter().filter_map(|table| {
+            let mut mysql = definitions.remove(&(table.database, table.name))?;
+            if let Some(key) = table.key {
                 mysql.primary_key = key;
             }
-            found.push(Matched {
-                schema_name: matched.target_schema,
-                table_name: matched.target_table,
-                estimated_rows: matched.estimated_rows,
+            Some(Matched {
+                schema_name: table.target_schema,
+                table_name: table.target_table,
+                estimated_rows: table.estimated_rows,
                 mysql,
-            });
-        }
-        if found.is_empty() {
-            return Err(Error::new(
-                Code::NoTableMatched,
-                format!("no table of source \"{}\" can be captured", self.definition.name),
-            ));
-        }
-        Ok(found)
+            })
+        });
+        Ok(matched.collect())
     }
 
     /// Takes everything up where the newest checkpoint left it.
@@ -410,6 +473,11 @@ impl Session<'_> {
         slot.writer = Some(writer);
         Ok(schema)
     }
+}
+
+/// A table's database and its name.
+fn name_of(table: &MatchedTable) -> (String, String) {
+    (table.database.clone(), table.name.clone())
 }
 
 struct Matched {

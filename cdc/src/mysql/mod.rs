@@ -9,6 +9,7 @@ pub mod catalog;
 pub mod charset;
 pub mod connect;
 pub(crate) mod ddl;
+pub(crate) mod metadata_lock;
 pub mod snapshot;
 pub mod types;
 pub mod value;

@@ -1,5 +1,10 @@
 //! Tables change their shape while they are mirrored.
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
 use mysql_async::prelude::Queryable;
 use tidegate_tests::{
     canonical::assert_tables_equal,
@@ -208,4 +213,67 @@ async fn a_statement_in_the_log_stops_its_table() {
         gate.catch_up("ddl").await;
         assert_tables_equal(&server, &pg, "ddl", &["other"]).await;
     }
+}
+
+/// Schema changes while a source is created: each of its tables starts with the definition that it has at the stream's first position.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tables_change_while_their_source_is_created() {
+    const TABLES: [&str; 4] = ["a", "b", "c", "d"];
+    const ROUNDS: usize = 12;
+    for kind in Kind::all() {
+        let server = Server::start(kind, &[]).await;
+        server.execute(&["CREATE DATABASE ddl"]).await;
+        for table in TABLES {
+            server
+                .execute(&[
+                    &format!("CREATE TABLE ddl.{table} (id INT PRIMARY KEY AUTO_INCREMENT, v INT)"),
+                    &format!("INSERT INTO ddl.{table} (v) VALUES (1), (2), (3)"),
+                ])
+                .await;
+        }
+        let mut gate = Gate::start().await;
+        gate.expect_in_log("TG0133");
+        let pg = gate.connect().await;
+        for round in 0..ROUNDS {
+            let stop = Arc::new(AtomicBool::new(false));
+            let mut changes = Vec::new();
+            for table in TABLES {
+                let conn = server.connect().await;
+                changes.push(tokio::spawn(change_all_the_time(conn, table, Arc::clone(&stop))));
+            }
+            gate.create_source("ddl", &server, "ddl.*", "").await;
+            pg.execute("WAIT FOR SOURCE ddl SNAPSHOT TIMEOUT '120 seconds'").await;
+            stop.store(true, Ordering::Relaxed);
+            for change in changes {
+                assert!(change.await.expect("tables can be changed") > 0);
+            }
+            settle(&gate).await;
+            assert_eq!(
+                pg.rows("SELECT * FROM sys.job_tables WHERE state = 'error'").await,
+                [] as [Vec<_>; 0],
+                "{kind:?}, round {round}"
+            );
+            assert_tables_equal(&server, &pg, "ddl", &TABLES).await;
+            pg.execute("DROP SOURCE ddl PURGE DATA").await;
+        }
+    }
+}
+
+/// Adds and drops a column, with rows of both layouts in the log; returns how often. The table is copied each time: the servers limit how often a layout
+/// may change without that.
+async fn change_all_the_time(mut conn: mysql_async::Conn, table: &str, stop: Arc<AtomicBool>) -> usize {
+    let mut changes = 0;
+    while !stop.load(Ordering::Relaxed) {
+        for sql in [
+            format!("ALTER TABLE ddl.{table} ADD COLUMN added VARCHAR(20) FIRST, ALGORITHM=COPY"),
+            format!("INSERT INTO ddl.{table} (v, added) VALUES ({changes}, 'with {changes}')"),
+            format!("ALTER TABLE ddl.{table} DROP COLUMN added, ALGORITHM=COPY"),
+            format!("INSERT INTO ddl.{table} (v) VALUES ({changes})"),
+            format!("DELETE FROM ddl.{table} WHERE id % 5 = 0"),
+        ] {
+            conn.query_drop(&sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
+        }
+        changes += 1;
+    }
+    changes
 }

@@ -4,6 +4,6 @@
 pub mod pages;
 pub mod ranges;
 
-mod key;
+pub(crate) mod key;
 
 pub use key::{KeyRange, KeyValue};
