@@ -13,6 +13,7 @@ use object_store::path::Path;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tidegate_storage::store::{CreateOutcome, StoreRef, create_if_absent};
+use tidegate_storage::table::{Damage, Verified};
 
 use super::Catalog;
 use super::sealing::to_hex;
@@ -108,6 +109,31 @@ impl CatalogStore {
         }
         Err(SqlError::new(sqlstate::SERIALIZATION_FAILURE, "the catalog was changed by others all the time")
             .with_hint("Try again."))
+    }
+
+    /// Reads every version.
+    ///
+    /// Errors: if the store cannot be read. Damage is no error of the walk.
+    pub async fn verify(&self) -> Result<Verified, SqlError> {
+        let mut found = Verified::default();
+        for version in 1..=self.version() {
+            let path = path(version);
+            let bytes = match self.store.get(&path).await {
+                Ok(object) => object.bytes().await,
+                Err(error) => Err(error),
+            };
+            let problem = match bytes {
+                Ok(bytes) => {
+                    found.objects += 1;
+                    found.bytes += bytes.len() as u64;
+                    decode(&bytes).err()
+                }
+                Err(object_store::Error::NotFound { .. }) => Some("it is missing".to_owned()),
+                Err(error) => return Err(store_error("read the catalog", &error)),
+            };
+            found.damages.extend(problem.map(|problem| Damage { object: path.to_string(), problem }));
+        }
+        Ok(found)
     }
 
     fn version(&self) -> u64 {

@@ -99,6 +99,7 @@ impl Session {
                 query.locate(query::describe(self, &query.parsed, query.statement()?, given).await)?
             }
             Statement::ExplainSource { .. } => columns(&["QUERY PLAN"]),
+            Statement::VerifyStorage(_) => columns(super::verify::COLUMNS),
             Statement::ShowCreate { .. } => columns(&["name", "create_statement"]),
             Statement::ShowAll => columns(&["name", "setting", "description"]),
             Statement::ShowSetting(name) => {
@@ -192,6 +193,7 @@ impl Session {
             Statement::Pause(name) => self.outside_block("PAUSE SOURCE")?.pause(name).await,
             Statement::Resume(name) => self.outside_block("RESUME SOURCE")?.resume(name).await,
             Statement::Checkpoint(name) => self.checkpoint(name.as_ref()).await,
+            Statement::VerifyStorage(source) => self.verify_storage(source.as_ref()).await,
             Statement::Wait { source, target, timeout } => {
                 if self.transaction.pinned().is_some() {
                     return Err(SqlError::new(

@@ -1,7 +1,7 @@
 //! What runs statements: one [`Engine`] for the process, one [`Session`] for each connection.
 //!
 //! [`engine`] holds what all sessions share, [`execute`] is where a statement goes, [`transaction`] and [`settings`] are the state of a
-//! connection, [`query`] plans what DataFusion runs, [`sources`], [`objects`], [`wait`], [`explain`] and [`show`] run the
+//! connection, [`query`] plans what DataFusion runs, [`sources`], [`objects`], [`wait`], [`verify`], [`explain`] and [`show`] run the
 //! statements of our own, [`outcome`] and [`names`] are what statements answer, and [`diagnose`] says DataFusion's errors as PostgreSQL would.
 
 mod diagnose;
@@ -16,6 +16,7 @@ pub mod settings;
 mod show;
 mod sources;
 mod transaction;
+mod verify;
 mod wait;
 
 pub use engine::{Engine, EngineOptions};

@@ -68,6 +68,11 @@ fn own_statement(cursor: &mut Cursor<'_>) -> Result<Option<Statement>, SqlError>
             let source = if cursor.accept(&["SOURCE"]) { Some(cursor.name("the name of a source")?) } else { None };
             Statement::Checkpoint(source)
         }
+        ("VERIFY", "STORAGE") => {
+            cursor.accept(&["VERIFY", "STORAGE"]);
+            let of_one = cursor.accept(&["FOR", "SOURCE"]);
+            Statement::VerifyStorage(if of_one { Some(cursor.name("the name of a source")?) } else { None })
+        }
         ("WAIT", _) => wait(cursor)?,
         ("EXPLAIN", _) => match explain_source(cursor)? {
             Some(statement) => statement,

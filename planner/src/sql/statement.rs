@@ -211,6 +211,8 @@ pub enum Statement {
     Pause(Name),
     Resume(Name),
     Checkpoint(Option<Name>),
+    /// `VERIFY STORAGE [ FOR SOURCE name ]`.
+    VerifyStorage(Option<Name>),
     Wait {
         source: Name,
         target: WaitTarget,

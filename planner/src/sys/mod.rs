@@ -18,7 +18,7 @@ mod snapshot_holds;
 mod snapshot_ranges;
 mod source_positions;
 mod sources;
-mod table_retention;
+mod table_snapshots;
 mod tables;
 
 use std::sync::Arc;
@@ -210,7 +210,7 @@ pub(crate) fn views() -> &'static [&'static dyn SysView] {
         &sources::Sources,
         &jobs::Jobs,
         &job_tables::JobTables,
-        &table_retention::TableRetention,
+        &table_snapshots::TableSnapshots,
         &snapshot_holds::SnapshotHolds,
         &snapshot_ranges::SnapshotRanges,
         &source_positions::SourcePositions,

@@ -90,7 +90,7 @@ async fn every_view_gives_rows_of_its_columns() {
             "snapshot_holds",
             "source_positions",
             "sources",
-            "table_retention"
+            "table_snapshots"
         ])
     );
 }

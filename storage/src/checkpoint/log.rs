@@ -11,6 +11,7 @@ use uuid::Uuid;
 use super::record::{CheckpointRecord, CheckpointState};
 use crate::error::{Error, Result};
 use crate::store::{self, CreateOutcome, StoreRef, create_if_absent};
+use crate::table::Verified;
 
 /// How often a record should be full: that many are read at most to find out a source's state.
 pub const FULL_EVERY: u64 = 64;
@@ -194,6 +195,28 @@ impl CheckpointLog {
             deleted += 1;
         }
         Ok(deleted)
+    }
+
+    /// Reads every record.
+    ///
+    /// Errors: if the store cannot be read. Damage is no error of the walk.
+    pub async fn verify(&self) -> Result<Verified> {
+        let mut found = Verified::default();
+        for number in self.numbers().await? {
+            let path = self.path(number);
+            match self.store.head(&path).await.map_err(|error| Error::from_store(path.as_ref(), "read", error)) {
+                Ok(meta) => found.bytes += meta.size,
+                // Expired since it was listed.
+                Err(Error::NotFound { .. }) => continue,
+                Err(error) => return Err(error),
+            }
+            found.objects += 1;
+            match self.read(number).await {
+                Err(Error::NotFound { .. }) => {}
+                read => drop(found.note(read)?),
+            }
+        }
+        Ok(found)
     }
 
     /// All numbers there are, in order.

@@ -14,6 +14,7 @@
 //! * `flush`: buffered rows go to their buckets; `compaction`: merges that run beside the writer.
 //! * `commit`: the difference to the last snapshot as manifests, index files and a snapshot.
 //! * `expire`: old snapshots, and objects that nothing leads to, are deleted.
+//! * `verify`: every object is read, and damage named.
 //! * `version`: what readers get; `layout` and `names`: where objects lie and what they are called.
 //! * `writer`: all of it together.
 
@@ -30,12 +31,14 @@ mod names;
 mod read;
 mod resolve;
 mod run;
+mod verify;
 mod version;
 mod writer;
 
 use std::sync::Arc;
 
 pub use expire::{Expired, Hold, Holder, Orphans, Retention, expire_snapshots, remove_orphans};
+pub use verify::{Damage, Verified, tables_of, verify_table};
 pub use version::{LiveFile, TableVersion};
 pub use writer::TableWriter;
 

@@ -47,13 +47,13 @@ async fn old_snapshots_go_unless_a_reader_is_on_them() {
     let snapshots = std::path::Path::new(gate.store()).join(format!("warehouse/{DATABASE}.db/bank_a/snapshot"));
     for expired in [20, 60] {
         let few = format!(
-            "SELECT count(*) FROM sys.table_retention \
+            "SELECT count(*) FROM sys.table_snapshots \
              WHERE table_name = 'bank_a' AND expired_snapshots > {expired} AND latest_snapshot - earliest_snapshot < 40"
         );
         let mut patience = 200;
         while pg.number(&few).await == 0 || entries(&snapshots) > 60 {
             patience -= 1;
-            let view = gate.system_view("table_retention").await;
+            let view = gate.system_view("table_snapshots").await;
             assert!(patience > 0, "{} files in {}\n{view}", entries(&snapshots), snapshots.display());
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
@@ -65,4 +65,21 @@ async fn old_snapshots_go_unless_a_reader_is_on_them() {
     tables.extend(["bank_a", "bank_b"]);
     assert_tables_equal(&server, &pg, DATABASE, &tables).await;
     assert_pypaimon_reads_the_same(&gate, &server, DATABASE, &tables).await;
+
+    for statement in ["VERIFY STORAGE", "VERIFY STORAGE FOR SOURCE mix"] {
+        assert_eq!(pg.rows(statement).await, Vec::<Vec<Option<String>>>::new(), "{statement}");
+    }
+    pg.execute("PAUSE SOURCE mix").await;
+    let table = snapshots.parent().expect("a table");
+    let files = std::fs::read_dir(table.join("bucket-0")).expect("a bucket").flatten();
+    let file = files.max_by_key(|file| file.metadata().map_or(0, |meta| meta.len())).expect("a data file").path();
+    let mut bytes = std::fs::read(&file).expect("a data file");
+    let middle = bytes.len() / 3;
+    bytes[middle] ^= 1;
+    std::fs::write(&file, bytes).expect("a data file can be written");
+    let name = file.file_name().map(|name| name.to_string_lossy().into_owned()).expect("a name");
+    let found = pg.rows("VERIFY STORAGE").await;
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0][1].as_ref().is_some_and(|object| object.ends_with(&name)), "{found:?}");
+    assert!(found[0][0].as_deref() == Some("table mix.bank_a"), "{found:?}");
 }

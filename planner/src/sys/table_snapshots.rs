@@ -4,7 +4,7 @@ use super::ColumnType::{BigInt, Text};
 use super::{Cell, Column, SysState, SysView, column, nullable};
 use crate::error::SqlError;
 
-pub(super) struct TableRetention;
+pub(super) struct TableSnapshots;
 
 const COLUMNS: &[Column] = &[
     column("source_id", Text, "Identity of the source."),
@@ -18,9 +18,9 @@ const COLUMNS: &[Column] = &[
 ];
 
 #[async_trait]
-impl SysView for TableRetention {
+impl SysView for TableSnapshots {
     fn name(&self) -> &'static str {
-        "table_retention"
+        "table_snapshots"
     }
 
     fn doc(&self) -> &'static str {
