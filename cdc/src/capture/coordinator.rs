@@ -36,7 +36,7 @@ const HAND_OVER_BYTES: usize = 4 << 20;
 const IDLE_CHECKPOINT: Duration = Duration::from_secs(10);
 /// While tables are only loaded, a checkpoint saves progress rather than showing anything: seldom is enough, and the
 /// files come out larger.
-const LOADING_CHECKPOINT: Duration = Duration::from_secs(5);
+const LOADING_CHECKPOINT: Duration = Duration::from_secs(10);
 const TICK: Duration = Duration::from_millis(100);
 const STATUS_EVERY: Duration = Duration::from_millis(500);
 const RETRY_READ: Duration = Duration::from_secs(1);

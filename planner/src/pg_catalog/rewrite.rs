@@ -555,9 +555,7 @@ fn name_apart(projection: &mut [SelectItem]) {
     for (position, item) in projection.iter_mut().enumerate() {
         let name = match item {
             SelectItem::ExprWithAlias { alias, .. } => alias.value.clone(),
-            SelectItem::UnnamedExpr(Expr::Identifier(ident)) => ident.value.clone(),
-            // Qualified columns are told apart by their tables.
-            SelectItem::UnnamedExpr(expr) => expr.to_string(),
+            SelectItem::UnnamedExpr(expr) => planned_name(expr),
             _ => continue,
         };
         if !seen.insert(name)
@@ -566,6 +564,18 @@ fn name_apart(projection: &mut [SelectItem]) {
             let alias = Ident::with_quote('"', format!("{}#{}", output_name(expr), position + 1));
             *item = SelectItem::ExprWithAlias { expr: take(expr), alias };
         }
+    }
+}
+
+/// What DataFusion calls a result column of this expression, as far as two are called alike.
+fn planned_name(expr: &Expr) -> String {
+    match expr {
+        Expr::Identifier(ident) => ident.value.clone(),
+        Expr::Nested(inner) | Expr::Cast { expr: inner, .. } => planned_name(inner),
+        // All of them have one name.
+        Expr::Subquery(_) => "(<subquery>)".to_owned(),
+        // Qualified columns are told apart by their tables.
+        expr => expr.to_string(),
     }
 }
 
@@ -618,6 +628,11 @@ mod tests {
             ("SELECT 1 WHERE c.t::regtype::text = 'x'", "SELECT 1 WHERE regtype_out(c.t)::TEXT = 'x'"),
             ("SELECT ARRAY(SELECT b FROM t ORDER BY 1)", "SELECT (SELECT array_agg(b ORDER BY b) FROM t)"),
             ("SELECT 1, 1", "SELECT 1, 1 AS \"?column?#2\""),
+            (
+                "SELECT (SELECT max(a) FROM t), (SELECT b FROM u)",
+                "SELECT (SELECT max(a) FROM t), (SELECT b FROM u) AS \"?column?#2\"",
+            ),
+            ("SELECT a, a::INT FROM t", "SELECT a, a::INT AS \"a#2\" FROM t"),
         ] {
             assert_eq!(rewritten(sql), expected, "{sql}");
         }

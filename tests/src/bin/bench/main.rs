@@ -44,6 +44,14 @@ struct Line {
     ratio: String,
 }
 
+/// Snapshots and bare reads, of each of which the median counts.
+const ROUNDS: usize = 3;
+
+fn median(times: &mut [Duration]) -> Duration {
+    times.sort_unstable();
+    times[times.len() / 2]
+}
+
 fn rate(count: u64, time: Duration) -> f64 {
     count as f64 / time.as_secs_f64()
 }
@@ -70,26 +78,33 @@ async fn main() {
     eprintln!("filling {} rows", thousands(options.rows as f64));
     tables::fill(&server, options.rows).await;
 
-    eprintln!("bare read");
-    let mut bare_read = Duration::MAX;
-    for _ in 0..2 {
+    // By turns, since the machine is never the same for long.
+    let (mut bare_reads, mut snapshots, mut last) = (Vec::new(), Vec::new(), None);
+    for _ in 0..ROUNDS {
+        eprintln!("bare read");
         let (rows, time) = bare::read_table(&server).await;
         assert_eq!(rows, options.rows, "the bare read reads every row");
-        bare_read = bare_read.min(time);
+        bare_reads.push(time);
+        eprintln!("snapshot");
+        drop(last.take());
+        let mut gate = Gate::start().await;
+        gate.expect_in_log("");
+        let start = Instant::now();
+        gate.mirror("bench", &server, &format!("{DATABASE}.*")).await;
+        snapshots.push(start.elapsed());
+        last = Some(gate);
     }
-
-    eprintln!("snapshot");
-    let mut gate = Gate::start().await;
-    gate.expect_in_log("");
-    let start = Instant::now();
-    gate.mirror("bench", &server, &format!("{DATABASE}.*")).await;
-    let snapshot = start.elapsed();
+    let gate = last.expect("there is at least one round");
+    let (bare_read, snapshot) = (median(&mut bare_reads), median(&mut snapshots));
     let snapshot_memory = gate.process().peak_resident_bytes().unwrap_or(0);
     let counted = gate.connect().await.number(&format!("SELECT count(*) FROM {DATABASE}.{TABLE}")).await;
     assert_eq!(u64::try_from(counted), Ok(options.rows), "the mirror has every row");
     let (ours, theirs) = (rate(options.rows, snapshot), rate(options.rows, bare_read));
     lines.push(Line {
-        what: format!("snapshot of {} rows, rows/s (beside: bare read)", thousands(options.rows as f64)),
+        what: format!(
+            "snapshot of {} rows, rows/s (beside: bare read), medians of {ROUNDS}",
+            thousands(options.rows as f64)
+        ),
         tidegate: thousands(ours),
         beside: thousands(theirs),
         ratio: format!("{:.2}", ours / theirs),
