@@ -71,7 +71,10 @@ impl CheckpointLog {
             }
         }
         let mut records = records.into_iter().rev();
-        let mut state = CheckpointState::new(records.next().expect("numbers begin at 1, so one record was read"));
+        let Some(first) = records.next() else {
+            return Err(Error::corrupt(self.path(newest).as_ref(), "there is no checkpoint of this number"));
+        };
+        let mut state = CheckpointState::new(first);
         for record in records {
             state.apply(record);
         }
@@ -109,22 +112,27 @@ impl CheckpointLog {
     }
 
     /// A record was created under its number. If it came so late that its number had been there and expired, nothing of
-    /// it counts: the newest record never expires, so the one before is there unless others have followed long ago.
+    /// it counts: the newest record never expires, so the one before is there unless others have followed long ago. Such
+    /// a record leads nowhere and is left to [`Self::expire`]; deleting it here could hit one that others build on.
     async fn confirm(&self, number: u64) -> Result<CommitOutcome> {
-        let before = self.path(number.saturating_sub(1));
-        if number == 1 {
+        let unsure = |error| unknown(&self.path(number), error);
+        if number > 1 && self.exists(number - 1).await.map_err(unsure)? {
             return Ok(CommitOutcome::Committed);
         }
-        match self.store.head(&before).await.map_err(|error| Error::from_store(before.as_ref(), "looked for", error)) {
-            Ok(_) => return Ok(CommitOutcome::Committed),
-            Err(Error::NotFound { .. }) => {}
-            Err(error) => return Err(unknown(&self.path(number), error)),
+        let newest = self.numbers().await.map_err(unsure)?.pop().unwrap_or(number);
+        // The first has none before it; one that others build on is followed by the second.
+        if number == 1 && (newest == 1 || self.exists(2).await.map_err(unsure)?) {
+            return Ok(CommitOutcome::Committed);
         }
-        store::delete(&*self.store, &self.path(number)).await?;
-        let newest = self.numbers().await?.pop().unwrap_or(0);
-        match self.read(newest).await {
-            Ok(newest) => Ok(CommitOutcome::Conflicted(Box::new(newest))),
-            Err(error) => Err(unknown(&self.path(newest), error)),
+        Ok(CommitOutcome::Conflicted(Box::new(self.read(newest).await.map_err(unsure)?)))
+    }
+
+    async fn exists(&self, number: u64) -> Result<bool> {
+        let path = self.path(number);
+        match self.store.head(&path).await.map_err(|error| Error::from_store(path.as_ref(), "read", error)) {
+            Ok(_) => Ok(true),
+            Err(Error::NotFound { .. }) => Ok(false),
+            Err(error) => Err(error),
         }
     }
 

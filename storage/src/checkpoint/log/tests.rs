@@ -227,14 +227,34 @@ async fn a_record_whose_number_has_expired_is_not_committed() {
         CommitOutcome::Conflicted(newest) => assert_eq!(newest.number, 9),
         CommitOutcome::Committed => panic!("a number was given twice"),
     }
+    assert_eq!(log.recover().await.unwrap().unwrap().number, 9);
+    assert_eq!(log.expire(i64::MAX).await.unwrap(), 1, "what leads nowhere expires");
+    // Nor does the very first one, which has none before it.
+    let first = self::log(&store);
+    match first.commit(&record(1, 1, true, &["b"])).await.unwrap() {
+        CommitOutcome::Conflicted(newest) => assert_eq!(newest.number, 9),
+        CommitOutcome::Committed => panic!("a number was given twice"),
+    }
+    assert_eq!(log.recover().await.unwrap().unwrap().number, 9);
+    assert_eq!(log.expire(i64::MAX).await.unwrap(), 1);
     let numbers: Vec<_> = log.list_recent(99).await.unwrap().into_iter().map(|record| record.number).collect();
-    assert_eq!(numbers, [9, 8, 7], "nothing of it is left");
+    assert_eq!(numbers, [9, 8, 7]);
     // Whether it counts is not known as long as that cannot be looked for.
     store.inject(Operation::Get, "checkpoint-00000000000000000009", Fault::Refuse, u32::MAX);
     let error = log.commit(&record(2, 10, true, &["a"])).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unknown);
     store.heal();
     commit(&log, &record(2, 10, true, &["a"])).await;
+}
+
+#[tokio::test]
+async fn a_number_that_does_not_exist_is_an_error() {
+    let store = faulty();
+    let log = log(&store);
+    crate::store::write(&*store, &log.path(0), bytes::Bytes::from_static(b"x")).await.unwrap();
+    let error = log.recover().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert!(error.to_string().contains("checkpoint-00000000000000000000"), "{error}");
 }
 
 /// Writers that take over from each other, over a store that fails at random: whatever was called committed is there,
