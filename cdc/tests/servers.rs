@@ -684,16 +684,28 @@ async fn both_connections_log_in_alike() {
                     options.ssl_mode = mode;
                     // The server forgets which passwords it has seen.
                     server.execute(&["FLUSH PRIVILEGES"]).await;
+                    let mut cipher = None;
                     let rows = match connect_for_rows(&options, &info).await {
                         Ok(mut conn) => {
                             let answer =
                                 conn.query("SELECT CONCAT('\u{e9}', CURRENT_USER())").await.expect("an answer");
                             assert_eq!(answer[0][0].1.as_deref(), Some(format!("\u{e9}{user}@%").as_str()));
+                            let shown = conn.query("SHOW SESSION STATUS LIKE 'Ssl_cipher'").await.expect("an answer");
+                            cipher = shown[0][1].1.clone().filter(|cipher| !cipher.is_empty());
                             conn.close().await;
                             None
                         }
                         Err(error) => Some(error.code),
                     };
+                    let is_right = password != "guess";
+                    match mode {
+                        None | Some(SslMode::Disabled) => {
+                            assert_eq!(rows, (!is_right).then_some(Code::WrongPassword), "{kind:?}: {user} {mode:?}");
+                            assert_eq!(cipher, None, "{kind:?}: {user} {mode:?}");
+                        }
+                        Some(SslMode::Required) if rows.is_none() => assert!(cipher.is_some(), "{kind:?}: {user}"),
+                        _ => {}
+                    }
                     server.execute(&["FLUSH PRIVILEGES"]).await;
                     let library = match connect(&options).await {
                         Ok((conn, _)) => {
