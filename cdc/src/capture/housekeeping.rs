@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use tidegate_storage::checkpoint::{CheckpointLog, CheckpointState};
+use tidegate_storage::checkpoint::CheckpointLog;
 use tidegate_storage::clock::Clock;
 use tidegate_storage::store::StoreRef;
 use tidegate_storage::table::{Holder, Retention, TableVersion, expire_snapshots, remove_orphans};
@@ -119,7 +119,7 @@ impl Housekeeper {
             entry.holds.retain(|hold| hold.holder != Holder::Reader || hold.snapshot_id < version.snapshot_id);
         });
         if orphans && let Some(state) = self.log.recover().await? {
-            let prepared = prepared(&state, path.as_ref());
+            let prepared = state.prepared_snapshots(path.as_ref());
             let removed = remove_orphans(&self.store, path, now, &self.retention, &prepared).await?;
             if removed.objects > 0 {
                 let (objects, bytes) = (removed.objects, removed.bytes);
@@ -140,12 +140,6 @@ impl Housekeeper {
         warn!(source = self.source, table = name, code = %error.code, %error, "what is old could not be deleted; it is tried again");
         self.status.record(ErrorInfo::new(error, name.as_deref(), self.clock.now_ms()));
     }
-}
-
-/// The snapshots of the table at `path` that a checkpoint holds, published or not.
-fn prepared<'a>(state: &'a CheckpointState, path: &str) -> Vec<&'a str> {
-    let tables = state.tables.values().filter(|commit| commit.path == path);
-    tables.filter_map(|commit| Some(commit.snapshot.as_ref()?.json.as_str())).collect()
 }
 
 #[cfg(test)]

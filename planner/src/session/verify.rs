@@ -56,7 +56,8 @@ impl Session {
         tables.sort_unstable();
         tables.dedup();
         for table in &tables {
-            let prepared: Vec<&str> = states.iter().flat_map(|state| prepared(state, table)).collect();
+            let prepared: Vec<&str> =
+                states.iter().flat_map(|state| state.prepared_snapshots(table.as_ref())).collect();
             report.add(
                 format!("table {}", name_of(table)),
                 verify_table(&store, table, &prepared).await.map_err(unreadable)?,
@@ -73,11 +74,6 @@ fn unreadable(error: tidegate_storage::Error) -> SqlError {
 
 fn paths(state: &CheckpointState) -> impl Iterator<Item = Path> {
     state.tables.values().filter(|table| table.snapshot.is_some()).map(|table| Path::from(table.path.as_str()))
-}
-
-fn prepared<'a>(state: &'a CheckpointState, path: &Path) -> Vec<&'a str> {
-    let tables = state.tables.values().filter(|table| table.path == path.as_ref());
-    tables.filter_map(|table| Some(table.snapshot.as_ref()?.json.as_str())).collect()
 }
 
 /// `warehouse/<schema>.db/<table>` as it is queried.

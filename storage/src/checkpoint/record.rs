@@ -98,6 +98,12 @@ impl CheckpointState {
         state
     }
 
+    /// The texts of the snapshots that the checkpoint holds of the table at `path`, published or not.
+    pub fn prepared_snapshots(&self, path: &str) -> Vec<&str> {
+        let tables = self.tables.values().filter(|table| table.path == path);
+        tables.filter_map(|table| Some(table.snapshot.as_ref()?.json.as_str())).collect()
+    }
+
     /// Adds the next record.
     pub fn apply(&mut self, record: CheckpointRecord) {
         if record.full {

@@ -13,7 +13,7 @@ use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore};
 use serde::Deserialize;
 
-use super::layout::get;
+use super::layout::{get, numbers};
 use super::version;
 use crate::error::{Error, Result};
 use crate::paimon::manifest::{decode_index_manifest, decode_manifest};
@@ -328,10 +328,7 @@ async fn names(store: &StoreRef, directory: &Path) -> Result<Vec<String>> {
 
 /// Numbers of the published snapshots, in order.
 async fn snapshot_ids(store: &StoreRef, paths: &TablePaths) -> Result<Vec<u64>> {
-    let names = names(store, &paths.snapshots()).await?;
-    let mut ids: Vec<u64> = names.iter().filter_map(|name| name.strip_prefix("snapshot-")?.parse().ok()).collect();
-    ids.sort_unstable();
-    Ok(ids)
+    numbers(store, &paths.snapshots(), "snapshot-").await
 }
 
 /// The table's tags: snapshots under a name (`tag/tag-<name>`).

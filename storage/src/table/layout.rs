@@ -11,7 +11,7 @@ use object_store::path::Path;
 use super::keys::KeyCodec;
 use super::names::Names;
 use super::{TableOptions, WriterContext};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::paimon::{DataType, TablePaths, TableSchema};
 use crate::store::{self, StoreRef};
 
@@ -76,4 +76,16 @@ impl Layout {
 /// Reads a whole object.
 pub(crate) async fn get(store: &StoreRef, path: &Path) -> Result<Bytes> {
     store::read(&**store, path).await
+}
+
+/// The numbers of the objects called `<prefix><n>` in a directory, ascending.
+pub(crate) async fn numbers(store: &StoreRef, directory: &Path, prefix: &str) -> Result<Vec<u64>> {
+    let listed = store
+        .list_with_delimiter(Some(directory))
+        .await
+        .map_err(|error| Error::from_store(directory.as_ref(), "listed", error))?;
+    let names = listed.objects.iter().filter_map(|object| object.location.filename());
+    let mut numbers: Vec<u64> = names.filter_map(|name| name.strip_prefix(prefix)?.parse().ok()).collect();
+    numbers.sort_unstable();
+    Ok(numbers)
 }

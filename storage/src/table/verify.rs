@@ -7,12 +7,12 @@ use bytes::Bytes;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 
-use super::layout::get;
-use super::version::Files;
+use super::layout::{get, numbers};
+use super::version::{Files, apply_entries};
 use crate::error::{Error, Result};
 use crate::paimon::deletion_vector::decode_index_file;
 use crate::paimon::manifest::{DELETION_VECTORS, decode_index_manifest, decode_manifest, decode_manifest_list};
-use crate::paimon::{DataFileMeta, FileKind, ManifestEntry, Snapshot, TablePaths, TableSchema};
+use crate::paimon::{DataFileMeta, ManifestEntry, Snapshot, TablePaths, TableSchema};
 use crate::store::StoreRef;
 use crate::store::checked::Checked;
 
@@ -104,18 +104,6 @@ fn numbered(path: &Path, snapshot: Snapshot, id: u64) -> Result<Snapshot> {
     Err(Error::corrupt(path.as_ref(), format!("it holds snapshot {}", snapshot.id)))
 }
 
-/// The numbers of the objects called `<prefix><n>` in a directory, ascending.
-async fn numbers(store: &StoreRef, directory: &Path, prefix: &str) -> Result<Vec<u64>> {
-    let listed = store
-        .list_with_delimiter(Some(directory))
-        .await
-        .map_err(|error| Error::from_store(directory.as_ref(), "listed", error))?;
-    let names = listed.objects.iter().filter_map(|object| object.location.filename());
-    let mut numbers: Vec<u64> = names.filter_map(|name| name.strip_prefix(prefix)?.parse().ok()).collect();
-    numbers.sort_unstable();
-    Ok(numbers)
-}
-
 struct Walk {
     store: StoreRef,
     paths: TablePaths,
@@ -183,13 +171,9 @@ impl Walk {
                 *live = None;
                 continue;
             };
-            for entry in entries.iter() {
-                let Ok(bucket) = u32::try_from(entry.bucket) else { continue };
-                let key = (bucket, entry.file.file_name.clone());
-                match entry.kind {
-                    FileKind::Add => files.insert(key, Arc::new(entry.file.clone())),
-                    FileKind::Delete => files.remove(&key),
-                };
+            let path = self.paths.manifest(&manifest.file_name);
+            if self.found.note(apply_entries(&path, entries.iter().cloned(), files))?.is_none() {
+                *live = None;
             }
         }
         Ok(())

@@ -183,19 +183,29 @@ pub(crate) async fn apply_manifests(
     });
     let mut read = stream::iter(read.collect::<Vec<_>>()).buffered(PARALLEL_READS);
     while let Some((path, entries)) = read.try_next().await? {
-        for ManifestEntry { kind, bucket, file, .. } in entries {
-            let bucket = u32::try_from(bucket)
-                .map_err(|_| Error::corrupt(path.as_ref(), format!("it has a bucket {bucket}")))?;
-            let key = (bucket, file.file_name.clone());
-            match kind {
-                FileKind::Add => {
-                    live.insert(key, Arc::new(file));
-                }
-                FileKind::Delete => {
-                    if live.remove(&key).is_none() {
-                        let what = format!("it removes file {}, which is not live", file.file_name);
-                        return Err(Error::corrupt(path.as_ref(), what));
-                    }
+        apply_entries(&path, entries, live)?;
+    }
+    Ok(())
+}
+
+/// Applies the entries of the manifest at `path` in order.
+pub(crate) fn apply_entries(
+    path: &Path,
+    entries: impl IntoIterator<Item = ManifestEntry>,
+    live: &mut Files,
+) -> Result<()> {
+    for ManifestEntry { kind, bucket, file, .. } in entries {
+        let bucket =
+            u32::try_from(bucket).map_err(|_| Error::corrupt(path.as_ref(), format!("it has a bucket {bucket}")))?;
+        let key = (bucket, file.file_name.clone());
+        match kind {
+            FileKind::Add => {
+                live.insert(key, Arc::new(file));
+            }
+            FileKind::Delete => {
+                if live.remove(&key).is_none() {
+                    let what = format!("it removes file {}, which is not live", file.file_name);
+                    return Err(Error::corrupt(path.as_ref(), what));
                 }
             }
         }

@@ -7,7 +7,6 @@ use std::thread::available_parallelism;
 use arrow::array::RecordBatch;
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
-use object_store::ObjectStore;
 use object_store::path::Path;
 use tokio::runtime::Handle;
 use tokio::task::spawn_blocking;
@@ -17,7 +16,7 @@ use super::commit::{History, read_snapshot};
 use super::compaction::{self, Job};
 use super::flush::{Buffer, flush};
 use super::keys::Keys;
-use super::layout::Layout;
+use super::layout::{Layout, numbers};
 use super::levels::LEVELS;
 use super::names::Names;
 use super::resolve::Tombstones;
@@ -69,9 +68,9 @@ impl TableWriter {
             schema.options.insert(name, value);
         }
         schema.time_millis = ctx.clock.now_ms();
-        schema.id = largest_number(&ctx.store, &paths.schemas(), "schema-").await?.unwrap_or(0);
+        schema.id = numbers(&ctx.store, &paths.schemas(), "schema-").await?.pop().unwrap_or(0);
         let schema = Arc::new(write_schema(&ctx.store, &paths, schema).await?);
-        let last = largest_number(&ctx.store, &paths.snapshots(), "snapshot-").await?;
+        let last = numbers(&ctx.store, &paths.snapshots(), "snapshot-").await?.pop();
         let layout = new_layout(ctx, path, options, schema, None)?;
         let history = match last {
             Some(id) => {
@@ -414,12 +413,4 @@ async fn write_schema(store: &StoreRef, paths: &TablePaths, mut schema: TableSch
             }
         }
     }
-}
-
-/// The largest `n` of the objects called `<prefix><n>` in a directory.
-async fn largest_number(store: &StoreRef, directory: &Path, prefix: &str) -> Result<Option<u64>> {
-    let failed = |error| Error::from_store(directory.as_ref(), "listed", error);
-    let listing = store.list_with_delimiter(Some(directory)).await.map_err(failed)?;
-    let names = listing.objects.iter().filter_map(|object| object.location.filename());
-    Ok(names.filter_map(|name| name.strip_prefix(prefix)?.parse().ok()).max())
 }
