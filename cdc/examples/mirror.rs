@@ -37,7 +37,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         since_ms: clock.now_ms(),
         renewed_at_ms: clock.now_ms(),
     };
-    let env = CaptureEnv { store, clock, owner, holder, holder_is_dead: Arc::new(|_| true) };
+    let env = CaptureEnv { store, clock, resources: Arc::default(), owner, holder, holder_is_dead: Arc::new(|_| true) };
     let began = Instant::now();
     let job = CaptureJob::start(definition, env);
     let until = Duration::from_secs(seconds.parse()?);

@@ -35,7 +35,10 @@ fn start(server: &Server, tables: &str, options: CaptureOptions) -> CaptureHandl
         renewed_at_ms: clock.now_ms(),
     };
     let store = tidegate_storage::store::open("memory:", &[]).expect("a store");
-    CaptureJob::start(definition, CaptureEnv { store, clock, owner, holder, holder_is_dead: Arc::new(|_| true) })
+    CaptureJob::start(
+        definition,
+        CaptureEnv { store, clock, resources: Arc::default(), owner, holder, holder_is_dead: Arc::new(|_| true) },
+    )
 }
 
 fn rows(view: &SourceView, table: &str) -> Option<u64> {

@@ -2,8 +2,10 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use tidegate_storage::table::{DEFAULT_KEY_MEMORY, KeyCache, LocalDirectory, MergePool, Resources};
 
 /// Mirrors MySQL databases into open tables and answers SQL over them.
 #[derive(Debug, Parser)]
@@ -60,6 +62,24 @@ pub struct ServeOptions {
     #[arg(long, env = "TIDEGATE_MEMORY", value_name = "SIZE", value_parser = memory_size)]
     pub memory: Option<usize>,
 
+    /// The directory on the local disk with what is kept there to be at hand, the key index of the tables. It can be
+    /// deleted while the server does not run. Default: beside a store that is a directory, with its name and `.cache`;
+    /// for others `./tidegate.cache`.
+    #[arg(long, env = "TIDEGATE_CACHE", value_name = "PATH")]
+    pub cache: Option<PathBuf>,
+
+    /// Memory for the key index of all tables, such as `128MiB`; the rest of it is on the local disk.
+    #[arg(long, env = "TIDEGATE_KEY_INDEX_MEMORY", default_value = "128MiB", value_name = "SIZE", value_parser = memory_size)]
+    pub key_index_memory: usize,
+
+    /// Merges of table files at the same time, short ones aside. Default: one for each processor.
+    #[arg(long, env = "TIDEGATE_MERGE_THREADS", value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub merge_threads: Option<u16>,
+
+    /// What merges of table files may write in a second, all together, such as `50MiB`. Default: no limit.
+    #[arg(long, env = "TIDEGATE_MERGE_RATE", value_name = "SIZE", value_parser = memory_size)]
+    pub merge_rate: Option<usize>,
+
     /// The form of the log, which goes to standard error.
     #[arg(long, env = "TIDEGATE_LOG_FORMAT", default_value = "text", value_name = "FORMAT")]
     pub log: LogFormat,
@@ -98,6 +118,10 @@ impl ServeOptions {
             password_file: None,
             max_connections: 100,
             memory: None,
+            cache: None,
+            key_index_memory: DEFAULT_KEY_MEMORY,
+            merge_threads: None,
+            merge_rate: None,
             log: LogFormat::Text,
             log_filter: "info".to_owned(),
             ready_file: None,
@@ -122,15 +146,34 @@ impl ServeOptions {
 
     /// Where the key of the secrets is.
     pub(crate) fn key_path(&self) -> PathBuf {
-        if let Some(path) = &self.key_file {
-            return path.clone();
-        }
+        self.key_file.clone().unwrap_or_else(|| self.beside_the_store("key"))
+    }
+
+    /// The directory for what is kept on the local disk.
+    pub(crate) fn cache_path(&self) -> PathBuf {
+        self.cache.clone().unwrap_or_else(|| self.beside_the_store("cache"))
+    }
+
+    /// A path for something of this server that is not in the store.
+    fn beside_the_store(&self, extension: &str) -> PathBuf {
         let local = self.store.strip_prefix("file://").unwrap_or(&self.store).trim_end_matches('/');
         if local.contains("://") || self.in_memory() || local.is_empty() {
-            PathBuf::from("tidegate.key")
+            PathBuf::from(format!("tidegate.{extension}"))
         } else {
-            PathBuf::from(format!("{local}.key"))
+            PathBuf::from(format!("{local}.{extension}"))
         }
+    }
+
+    /// What the writers of all tables share. A store in memory needs no disk.
+    pub(crate) fn resources(&self) -> Resources {
+        let keys = match self.in_memory() {
+            true => KeyCache::unbounded(),
+            false => {
+                KeyCache::new(Arc::new(LocalDirectory::new(self.cache_path().join("keys"))), self.key_index_memory)
+            }
+        };
+        let threads = self.merge_threads.map_or_else(default_merge_threads, usize::from);
+        Resources { keys, merges: MergePool::new(threads, self.merge_rate.map(|bytes| bytes as u64)) }
     }
 
     /// Whether the store is gone when the server stops.
@@ -168,9 +211,13 @@ fn memory_size(text: &str) -> Result<usize, String> {
     };
     let bytes = number.parse::<f64>().map_err(|_| "expected a size such as 512MiB or 2GiB".to_owned())? * factor;
     if bytes < 16.0 * 1024.0 * 1024.0 {
-        return Err("queries need at least 16MiB".to_owned());
+        return Err("it must be at least 16MiB".to_owned());
     }
     Ok(bytes as usize)
+}
+
+fn default_merge_threads() -> usize {
+    std::thread::available_parallelism().map_or(2, usize::from)
 }
 
 /// Half of the machine's memory; 1 GiB where that is unknown.
@@ -200,6 +247,8 @@ mod tests {
         assert_eq!(options.store, "./tidegate-data");
         assert_eq!(options.auth_method(), Ok(AuthMethod::Trust));
         assert_eq!(options.key_path(), PathBuf::from("./tidegate-data.key"));
+        assert_eq!(options.cache_path(), PathBuf::from("./tidegate-data.cache"));
+        assert_eq!(options.key_index_memory, DEFAULT_KEY_MEMORY);
     }
 
     #[test]

@@ -145,6 +145,7 @@ impl Server {
             CaptureEnv {
                 store: Arc::clone(&store),
                 clock: Arc::clone(&clock),
+                resources: Arc::new(options.resources()),
                 owner,
                 holder: describe_process(owner, address.to_string(), clock.now_ms()),
                 holder_is_dead: Arc::new(is_dead),

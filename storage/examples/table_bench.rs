@@ -1,12 +1,21 @@
-//! Loads a table of order rows, then updates random ones, and prints rows per second and per second of processor time.
+//! Loads a table of order rows, then updates random ones commit by commit, and prints what that costs.
 //!
-//! `cargo run -p tidegate-storage --example table_bench [directory]`: in a new directory below the one given, or in
-//! memory.
+//! `cargo run -p tidegate-storage --example table_bench -- [NAME=VALUE …]`; each name has a default:
+//!
+//! * `directory` (in memory): where a new table is made; it stays there.
+//! * `rows` (5000000), `buckets` (1): the table.
+//! * `changes` (100000), `commits` (10): random keys updated in each commit, and the number of commits.
+//! * `pace` (0): seconds from one commit to the next; 0 is as fast as it goes.
+//! * `key_memory` (128): MiB of key index in memory; the rest is on the disk, if there is a directory.
+//! * `report` (60): commits in a line of the report.
+//! * `merges` (1): 0 leaves every run as it was written.
+//!
+//! Old snapshots expire meanwhile. The last lines are the figures over all.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::error::Error;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use arrow::array::{
     ArrayRef, Date32Array, Decimal128Array, Int32Array, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray,
@@ -14,16 +23,60 @@ use arrow::array::{
 use object_store::path::Path;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use tidegate_storage::clock::SystemClock;
+use tidegate_storage::clock::{Clock, SystemClock};
 use tidegate_storage::paimon::{DataType, NewField, TableSchema};
-use tidegate_storage::store;
-use tidegate_storage::table::{RowKind, TableOptions, TableWriter, WriterContext};
+use tidegate_storage::store::{self, StoreRef};
+use tidegate_storage::table::{
+    KeyCache, LocalDirectory, MergePool, Resources, Retention, RowKind, TableOptions, TableVersion, TableWriter,
+    WriterContext, expire_snapshots,
+};
 
-const ROWS: i64 = 5_000_000;
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const PAGE: i64 = 20_000;
-const FLUSH_BYTES: usize = 128 << 20;
+const FLUSH_BYTES: usize = 64 << 20;
+/// Commits between two rounds of expiry.
+const EXPIRE_EVERY: u64 = 60;
 
-fn schema() -> Result<TableSchema, Box<dyn Error>> {
+type Outcome<T> = Result<T, Box<dyn Error>>;
+
+/// The arguments: numbers by name, and the directory.
+struct Arguments {
+    numbers: HashMap<&'static str, f64>,
+    directory: Option<String>,
+}
+
+impl Arguments {
+    fn read() -> Outcome<Self> {
+        let mut numbers = HashMap::from([
+            ("rows", 5_000_000.0),
+            ("buckets", 1.0),
+            ("changes", 100_000.0),
+            ("commits", 10.0),
+            ("pace", 0.0),
+            ("key_memory", 128.0),
+            ("report", 60.0),
+            ("merges", 1.0),
+        ]);
+        let mut directory = None;
+        for argument in std::env::args().skip(1) {
+            let (name, value) = argument.split_once('=').ok_or(format!("{argument}: NAME=VALUE is expected"))?;
+            match numbers.get_mut(name) {
+                Some(number) => *number = value.parse()?,
+                None if name == "directory" => directory = Some(value.to_owned()),
+                None => return Err(format!("there is no argument {name}").into()),
+            }
+        }
+        Ok(Self { numbers, directory })
+    }
+
+    fn int(&self, name: &str) -> i64 {
+        self.numbers[name] as i64
+    }
+}
+
+fn schema() -> Outcome<TableSchema> {
     let field =
         |name: &str, data_type, nullable| NewField { name: name.to_owned(), data_type, nullable, description: None };
     let fields = vec![
@@ -39,7 +92,7 @@ fn schema() -> Result<TableSchema, Box<dyn Error>> {
     Ok(TableSchema::new(fields, vec!["id".to_owned()], BTreeMap::new(), None, 0)?)
 }
 
-fn rows(schema: &TableSchema, ids: &[i64], random: &mut StdRng) -> Result<RecordBatch, Box<dyn Error>> {
+fn rows(schema: &TableSchema, ids: &[i64], random: &mut StdRng) -> Outcome<RecordBatch> {
     let status = ["new", "paid", "packed", "shipped", "returned"];
     let len = ids.len();
     let columns: Vec<ArrayRef> = vec![
@@ -65,84 +118,208 @@ fn rows(schema: &TableSchema, ids: &[i64], random: &mut StdRng) -> Result<Record
     Ok(RecordBatch::try_new(schema.arrow_schema(), columns)?)
 }
 
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    let directory = std::env::args().nth(1);
-    let url = match &directory {
-        Some(directory) => format!("{directory}/bench-{}", std::process::id()),
-        None => "memory:".to_owned(),
+/// What the commits of some time took.
+#[derive(Default)]
+struct Span {
+    commits: Vec<f64>,
+    plans: Vec<f64>,
+    most_files: usize,
+}
+
+impl Span {
+    fn take(&mut self, other: &Span) {
+        self.commits.extend(&other.commits);
+        self.plans.extend(&other.plans);
+        self.most_files = self.most_files.max(other.most_files);
+    }
+}
+
+/// The value below which `share` of the values are, in milliseconds.
+fn quantile(values: &[f64], share: f64) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(((sorted.len() as f64 * share) as usize).min(sorted.len().saturating_sub(1))).map_or(0.0, |v| v * 1e3)
+}
+
+fn main() -> Outcome<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(bench(Arguments::read()?))
+}
+
+async fn bench(arguments: Arguments) -> Outcome<()> {
+    let keys = match &arguments.directory {
+        Some(directory) => {
+            let disk = Arc::new(LocalDirectory::new(format!("{directory}/key-index")));
+            KeyCache::new(disk, (arguments.int("key_memory") << 20) as usize)
+        }
+        None => KeyCache::unbounded(),
     };
-    let ctx =
-        WriterContext { store: store::open(&url, &[])?, clock: Arc::new(SystemClock), commit_user: "bench".to_owned() };
-    let buckets = std::env::var("BUCKETS").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
-    let options = TableOptions { buckets, ..TableOptions::default() };
-    let schema = schema()?;
+    let url = arguments.directory.as_ref().map_or("memory:".to_owned(), |directory| format!("{directory}/store"));
+    let ctx = WriterContext {
+        store: store::open(&url, &[])?,
+        clock: Arc::new(SystemClock),
+        commit_user: "bench".to_owned(),
+        resources: Arc::new(Resources { keys, merges: MergePool::default() }),
+    };
+    let options = TableOptions {
+        buckets: arguments.int("buckets") as u32,
+        compaction: arguments.int("merges") > 0,
+        ..TableOptions::default()
+    };
+    let path = Path::from("bench/orders");
+    let mut table = Table {
+        writer: TableWriter::create(ctx.clone(), path.clone(), schema()?, options.clone()).await?,
+        store: Arc::clone(&ctx.store),
+        path: path.clone(),
+        commits: 0,
+        published: String::new(),
+    };
+    let schema = Arc::clone(table.writer.schema());
     let mut random = StdRng::seed_from_u64(1);
-    let mut writer = TableWriter::create(ctx.clone(), Path::from("bench/orders"), schema.clone(), options).await?;
-    let schema = Arc::clone(writer.schema());
+    load(&mut table, &schema, arguments.int("rows"), &mut random).await?;
+    update(&mut table, &schema, &arguments, &mut random).await?;
+    println!("  key index and deletion vectors {} MiB", table.writer.index_bytes() >> 20);
 
-    // Rows are made outside the time that is measured.
-    let pages: Vec<RecordBatch> = (0..ROWS / PAGE)
-        .map(|page| rows(&schema, &(page * PAGE..(page + 1) * PAGE).collect::<Vec<_>>(), &mut random))
-        .collect::<Result<_, _>>()?;
-    let bytes: usize = pages.iter().map(RecordBatch::get_array_memory_size).sum();
-    println!("rows of {} bytes in memory, {buckets} bucket(s), {url}", bytes as i64 / ROWS);
-
-    writer.begin_loading();
     let started = Moment::now();
-    let mut commits = 0;
-    for page in pages {
-        let kinds = vec![RowKind::InsertAbsent; page.num_rows()];
-        writer.apply(page, kinds)?;
-        if writer.buffered_bytes() > FLUSH_BYTES {
-            commits += 1;
-            writer.prepare(commits, BTreeMap::new()).await?;
-            writer.committed(true);
-        }
-    }
-    commits += 1;
-    writer.prepare(commits, BTreeMap::new()).await?;
-    writer.committed(true);
-    writer.end_loading();
-    report("load", ROWS, &started);
-    println!("  key index: {} MiB", writer.index_bytes() >> 20);
-
-    for per_commit in [100_000_i64, 5_000] {
-        let batches: Vec<RecordBatch> = (0..1_000_000 / per_commit)
-            .map(|_| {
-                let ids: Vec<i64> = (0..per_commit).map(|_| random.random_range(0..ROWS)).collect();
-                rows(&schema, &ids, &mut random)
-            })
-            .collect::<Result<_, _>>()?;
-        let started = Moment::now();
-        let mut slowest = 0.0_f64;
-        let mut files = 0;
-        for batch in batches {
-            let commit_started = Instant::now();
-            let kinds = vec![RowKind::Upsert; batch.num_rows()];
-            writer.apply(batch, kinds)?;
-            commits += 1;
-            let prepared = writer.prepare(commits, BTreeMap::new()).await?;
-            writer.committed(true);
-            files = files.max(prepared.version.files.len());
-            slowest = slowest.max(commit_started.elapsed().as_secs_f64());
-        }
-        report(&format!("updates, {per_commit} per commit"), 1_000_000, &started);
-        println!("  slowest commit {slowest:.3} s, at most {files} files");
-        let started = Moment::now();
-        writer.compact().await?;
-        println!("  merges left over: {:.2} s", started.0.elapsed().as_secs_f64());
-    }
-    let prepared = writer.prepare(commits + 1, BTreeMap::new()).await?;
-    writer.committed(true);
+    table.writer.compact().await?;
+    println!("merges left over: {:.2} s", started.0.elapsed().as_secs_f64());
+    table.commit().await?;
+    let json = table.published.clone();
+    drop(table);
     let started = Moment::now();
-    let reopened =
-        TableWriter::open(ctx, Path::from("bench/orders"), &prepared.snapshot.json, true, TableOptions::default())
-            .await?;
+    let reopened = TableWriter::open(ctx, path, &json, true, options).await?;
     report("open", reopened.row_count() as i64, &started);
-    if reopened.row_count() != ROWS as u64 {
+    if reopened.row_count() != arguments.int("rows") as u64 {
         return Err(format!("the table has {} rows", reopened.row_count()).into());
     }
+    println!("peak resident memory: {} MiB", status_mib("VmHWM"));
+    Ok(())
+}
+
+/// A table whose snapshots are published one after the other.
+struct Table {
+    writer: TableWriter,
+    store: StoreRef,
+    path: Path,
+    commits: u64,
+    published: String,
+}
+
+impl Table {
+    /// Prepares a snapshot and publishes it. Gives the number of its files.
+    async fn commit(&mut self) -> Outcome<usize> {
+        self.commits += 1;
+        let prepared = self.writer.prepare(self.commits, BTreeMap::new()).await?;
+        self.writer.committed(true);
+        let file = Path::from(format!("{}/snapshot/snapshot-{}", self.path, prepared.snapshot.id));
+        store::create_if_absent(&*self.store, &file, prepared.snapshot.json.clone().into()).await?;
+        self.published = prepared.snapshot.json;
+        Ok(prepared.version.files.len())
+    }
+
+    async fn expire(&self) -> Outcome<()> {
+        let retention = Retention { time_retained_ms: 60_000, max_snapshots: 60, ..Retention::default() };
+        expire_snapshots(&self.store, &self.path, SystemClock.now_ms(), &retention, None).await?;
+        Ok(())
+    }
+}
+
+async fn load(table: &mut Table, schema: &TableSchema, rows_in_all: i64, random: &mut StdRng) -> Outcome<()> {
+    table.writer.begin_loading();
+    // Rows are made outside the time that is measured, and few at a time, as memory is measured too.
+    let (mut seconds, mut processor, mut bytes) = (0.0, 0.0, 0);
+    let mut next = 0;
+    while next < rows_in_all {
+        let mut pages = Vec::new();
+        while next < rows_in_all && pages.len() < 10 {
+            let end = rows_in_all.min(next + PAGE);
+            pages.push(rows(schema, &(next..end).collect::<Vec<_>>(), random)?);
+            next = end;
+        }
+        bytes += pages.iter().map(RecordBatch::get_array_memory_size).sum::<usize>();
+        let started = Moment::now();
+        for page in pages {
+            let kinds = vec![RowKind::InsertAbsent; page.num_rows()];
+            table.writer.apply(page, kinds)?;
+            if table.writer.buffered_bytes() > FLUSH_BYTES {
+                table.commit().await?;
+            }
+        }
+        if next == rows_in_all {
+            table.commit().await?;
+            table.writer.end_loading();
+        }
+        seconds += started.0.elapsed().as_secs_f64();
+        processor += Moment::now().1 - started.1;
+    }
+    println!(
+        "load: {:.2} M rows/s ({seconds:.2} s), {:.2} M rows per processor second, rows of {} bytes in memory",
+        rows_in_all as f64 / seconds / 1e6,
+        rows_in_all as f64 / processor / 1e6,
+        bytes as i64 / rows_in_all.max(1),
+    );
+    println!("  key index {} MiB, peak resident {} MiB", table.writer.index_bytes() >> 20, status_mib("VmHWM"));
+    Ok(())
+}
+
+async fn update(table: &mut Table, schema: &TableSchema, arguments: &Arguments, random: &mut StdRng) -> Outcome<()> {
+    let (count, changes, keys) = (arguments.int("commits"), arguments.int("changes"), arguments.int("rows"));
+    let pace = Duration::from_secs_f64(arguments.numbers["pace"]);
+    let (mut all, mut span) = (Span::default(), Span::default());
+    let started = Moment::now();
+    let mut late = 0.0_f64;
+    let mut made = 0.0;
+    for commit in 1..=count {
+        let making = Moment::now();
+        let ids: Vec<i64> = (0..changes).map(|_| random.random_range(0..keys)).collect();
+        let batch = rows(schema, &ids, random)?;
+        made += making.0.elapsed().as_secs_f64();
+        let due = started.0 + pace * u32::try_from(commit)?;
+        tokio::time::sleep_until(due.into()).await;
+        late = late.max(Instant::now().saturating_duration_since(due).as_secs_f64());
+
+        let began = Instant::now();
+        let kinds = vec![RowKind::Upsert; batch.num_rows()];
+        table.writer.apply(batch, kinds)?;
+        span.most_files = span.most_files.max(table.commit().await?);
+        span.commits.push(began.elapsed().as_secs_f64());
+        if table.commits.is_multiple_of(EXPIRE_EVERY) {
+            table.expire().await?;
+        }
+        if commit % 10 == 0 {
+            let began = Instant::now();
+            TableVersion::load(&table.store, &table.path, &table.published).await?;
+            span.plans.push(began.elapsed().as_secs_f64());
+        }
+        if commit % arguments.int("report") == 0 || commit == count {
+            println!(
+                "commits to {commit}: p50 {:.0} p99 {:.0} max {:.0} ms; plan from the store p50 {:.1} max {:.1} ms; at most {} \
+                 files; resident {} MiB",
+                quantile(&span.commits, 0.5),
+                quantile(&span.commits, 0.99),
+                quantile(&span.commits, 1.0),
+                quantile(&span.plans, 0.5),
+                quantile(&span.plans, 1.0),
+                span.most_files,
+                status_mib("VmRSS"),
+            );
+            all.take(&std::mem::take(&mut span));
+        }
+    }
+    let written = table.writer.merges().written();
+    let rows_written = (written.flushed.rows + written.merged.rows) as f64;
+    report(&format!("updates, {changes} per commit"), count * changes, &started);
+    println!(
+        "  commits p50 {:.0} p99 {:.0} max {:.0} ms; plan p99 {:.1} ms; each row was written {:.2} times (load included); at most \
+         {} files; {late:.1} s behind the pace at most; making rows took {made:.1} s",
+        quantile(&all.commits, 0.5),
+        quantile(&all.commits, 0.99),
+        quantile(&all.commits, 1.0),
+        quantile(&all.plans, 0.99),
+        rows_written / written.applied_rows.max(1) as f64,
+        all.most_files,
+    );
+    println!("  peak resident memory: {} MiB", status_mib("VmHWM"));
     Ok(())
 }
 
@@ -161,6 +338,13 @@ fn processor_seconds() -> Option<f64> {
     let mut fields = stat.rsplit(')').next()?.split_whitespace().skip(11);
     let (user, system): (f64, f64) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
     Some((user + system) / 100.0)
+}
+
+/// A line of `/proc/self/status` that counts KiB, in MiB; 0 where there is none.
+fn status_mib(name: &str) -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) >> 10
 }
 
 fn report(what: &str, rows: i64, started: &Moment) {

@@ -121,7 +121,12 @@ async fn pypaimon_reads_every_snapshot_of_a_writer() {
     ];
     let schema = TableSchema::new(fields, vec!["id".to_owned()], BTreeMap::new(), None, 0).unwrap();
     let clock = Arc::new(ManualClock::new(1_767_225_600_000));
-    let ctx = WriterContext { store: Arc::clone(&store), clock, commit_user: "source-1".to_owned() };
+    let ctx = WriterContext {
+        store: Arc::clone(&store),
+        clock,
+        commit_user: "source-1".to_owned(),
+        resources: Arc::default(),
+    };
     let options = TableOptions { buckets: 2, rows_per_file: 400, inline_merge_rows: 300, ..TableOptions::default() };
     let path = Path::from("default.db/items");
     let writer = TableWriter::create(ctx, path.clone(), schema, options).await.unwrap();

@@ -13,7 +13,7 @@ use tidegate_storage::checkpoint::{
 use tidegate_storage::clock::Clock;
 use tidegate_storage::paimon::TableSchema;
 use tidegate_storage::store::StoreRef;
-use tidegate_storage::table::{RowKind, TableOptions, TableVersion, TableWriter, WriterContext};
+use tidegate_storage::table::{Resources, RowKind, TableOptions, TableVersion, TableWriter, WriterContext};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
 use uuid::Uuid;
 
@@ -111,6 +111,7 @@ impl Slot {
 pub(super) struct Applier {
     pub(super) store: StoreRef,
     pub(super) clock: Arc<dyn Clock>,
+    pub(super) resources: Arc<Resources>,
     pub(super) source: String,
     pub(super) source_id: Uuid,
     pub(super) owner: Uuid,
@@ -127,8 +128,18 @@ pub(super) struct Applier {
 }
 
 /// What a writer of one source signs its snapshots with.
-pub(super) fn writer_context(store: &StoreRef, clock: &Arc<dyn Clock>, source_id: Uuid) -> WriterContext {
-    WriterContext { store: store.clone(), clock: Arc::clone(clock), commit_user: format!("tidegate-{source_id}") }
+pub(super) fn writer_context(
+    store: &StoreRef,
+    clock: &Arc<dyn Clock>,
+    resources: &Arc<Resources>,
+    source_id: Uuid,
+) -> WriterContext {
+    WriterContext {
+        store: store.clone(),
+        clock: Arc::clone(clock),
+        commit_user: format!("tidegate-{source_id}"),
+        resources: Arc::clone(resources),
+    }
 }
 
 impl Applier {
@@ -187,7 +198,7 @@ impl Applier {
     }
 
     async fn restart(&mut self, table: TableIndex, schema: TableSchema, loading: bool) -> Result<(), Error> {
-        let context = writer_context(&self.store, &self.clock, self.source_id);
+        let context = writer_context(&self.store, &self.clock, &self.resources, self.source_id);
         let Some(slot) = self.slots.get_mut(table) else { return Ok(()) };
         slot.freeze();
         slot.memory.clear();
@@ -374,7 +385,9 @@ impl Slot {
         } else {
             self.frozen.as_ref().map(|(_, version)| Arc::clone(version))
         };
-        TableView { schema_name, table_name, visible: version.is_some(), version, mysql: self.state.mysql.clone() }
+        let merges = self.writer.as_ref().map(|writer| Arc::clone(writer.merges()));
+        let mysql = self.state.mysql.clone();
+        TableView { schema_name, table_name, visible: version.is_some(), version, mysql, merges }
     }
 }
 

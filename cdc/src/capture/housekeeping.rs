@@ -178,6 +178,7 @@ mod tests {
                 columns: Vec::new(),
                 primary_key: Vec::new(),
             },
+            merges: None,
         };
         SourceView { tables: vec![Arc::new(table)], ..SourceView::empty("shop", uuid::Uuid::nil()) }
     }

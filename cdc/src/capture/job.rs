@@ -9,6 +9,7 @@ use tidegate_storage::checkpoint::{CheckpointLog, Claim, Holder, Lease, is_retir
 use tidegate_storage::clock::Clock;
 use tidegate_storage::store::StoreRef;
 use tidegate_storage::store::watched::{Requests, Watched};
+use tidegate_storage::table::Resources;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio_util::task::AbortOnDropHandle;
@@ -43,6 +44,8 @@ const RELEASE_PATIENCE: Duration = Duration::from_secs(5);
 pub struct CaptureEnv {
     pub store: StoreRef,
     pub clock: Arc<dyn Clock>,
+    /// What the writers of all tables of this process share.
+    pub resources: Arc<Resources>,
     /// Identity of this process; new at each start.
     pub owner: Uuid,
     /// How this process describes itself to others that want the same source.

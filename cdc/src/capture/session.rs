@@ -158,6 +158,7 @@ impl Session<'_> {
         let (readers, mut reads) = Readers::start(&self.definition.connection, options, options.memory_bytes / 2);
         let applier = Applier {
             store: self.env.store.clone(),
+            resources: Arc::clone(&self.env.resources),
             clock: Arc::clone(&self.env.clock),
             source: self.definition.name.clone(),
             source_id: self.definition.id,
@@ -227,7 +228,7 @@ impl Session<'_> {
     /// The very first start.
     async fn begin(&self, conn: &mut Conn, info: &ServerInfo) -> Result<Start, Error> {
         let (position, matched) = self.definitions_at_a_position(conn, info).await?;
-        let context = writer_context(&self.env.store, &self.env.clock, self.definition.id);
+        let context = writer_context(&self.env.store, &self.env.clock, &self.env.resources, self.definition.id);
         let mut start = Start {
             position,
             tables: Vec::new(),
@@ -456,7 +457,7 @@ impl Session<'_> {
         if let TablePhase::Error { .. } = table.phase {
             return Ok(Arc::new(first_schema(&table.mysql)?));
         }
-        let context = writer_context(store, &self.env.clock, self.definition.id);
+        let context = writer_context(store, &self.env.clock, &self.env.resources, self.definition.id);
         let options = TableOptions { buckets: table.buckets.max(1), ..TableOptions::default() };
         let mut writer = match &slot.committed {
             Some(snapshot) => {

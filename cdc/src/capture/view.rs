@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tidegate_storage::checkpoint::{CheckpointLog, CheckpointState, TableCommit};
 use tidegate_storage::store::StoreRef;
-use tidegate_storage::table::TableVersion;
+use tidegate_storage::table::{MergeLog, TableVersion};
 use uuid::Uuid;
 
 use super::state::TableState;
@@ -36,6 +36,8 @@ pub struct TableView {
     pub version: Option<Arc<TableVersion>>,
     /// The table's definition in MySQL at the view's position.
     pub mysql: MysqlTable,
+    /// The merges of the table's files, where this process writes the table. They go on while the view stays.
+    pub merges: Option<Arc<MergeLog>>,
 }
 
 impl SourceView {
@@ -94,7 +96,7 @@ async fn table_view(store: &StoreRef, checkpoint: u64, commit: &TableCommit) -> 
         None => None,
     };
     let (schema_name, table_name) = split_name(&commit.name);
-    Ok(TableView { schema_name, table_name, visible: version.is_some(), version, mysql: table.mysql })
+    Ok(TableView { schema_name, table_name, visible: version.is_some(), version, mysql: table.mysql, merges: None })
 }
 
 /// Splits `schema.table`; a schema name holds no dot, so the first one separates.

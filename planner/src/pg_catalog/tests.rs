@@ -53,6 +53,7 @@ fn table(schema: &str, name: &str, columns: &[(&str, DataType, bool)], key: &[&s
             columns: Vec::new(),
             primary_key: Vec::new(),
         },
+        merges: None,
     })
 }
 

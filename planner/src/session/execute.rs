@@ -40,7 +40,7 @@ pub struct Description {
 #[derive(Debug)]
 pub struct Session {
     pub(super) engine: Arc<Engine>,
-    options: SessionOptions,
+    pub(super) options: SessionOptions,
     pub(super) settings: Settings,
     pub(super) transaction: Transaction,
 }
@@ -193,6 +193,9 @@ impl Session {
             Statement::Pause(name) => self.outside_block("PAUSE SOURCE")?.pause(name).await,
             Statement::Resume(name) => self.outside_block("RESUME SOURCE")?.resume(name).await,
             Statement::Checkpoint(name) => self.checkpoint(name.as_ref()).await,
+            Statement::CompactTable { schema, table } => {
+                self.outside_block("COMPACT TABLE")?.compact_table(schema.as_ref(), table).await
+            }
             Statement::VerifyStorage(source) => self.verify_storage(source.as_ref()).await,
             Statement::Wait { source, target, timeout } => {
                 if self.transaction.pinned().is_some() {

@@ -4,6 +4,7 @@
 //! connection, [`query`] plans what DataFusion runs, [`sources`], [`objects`], [`wait`], [`verify`], [`explain`] and [`show`] run the
 //! statements of our own, [`outcome`] and [`names`] are what statements answer, and [`diagnose`] says DataFusion's errors as PostgreSQL would.
 
+mod compact;
 mod diagnose;
 mod engine;
 mod execute;

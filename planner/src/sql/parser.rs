@@ -73,6 +73,15 @@ fn own_statement(cursor: &mut Cursor<'_>) -> Result<Option<Statement>, SqlError>
             let of_one = cursor.accept(&["FOR", "SOURCE"]);
             Statement::VerifyStorage(if of_one { Some(cursor.name("the name of a source")?) } else { None })
         }
+        ("COMPACT", "TABLE") => {
+            cursor.accept(&["COMPACT", "TABLE"]);
+            let first = cursor.name("the name of a table")?;
+            if cursor.accept_token(&Token::Period) {
+                Statement::CompactTable { schema: Some(first), table: cursor.name("the name of a table")? }
+            } else {
+                Statement::CompactTable { schema: None, table: first }
+            }
+        }
         ("WAIT", _) => wait(cursor)?,
         ("EXPLAIN", _) => match explain_source(cursor)? {
             Some(statement) => statement,

@@ -211,6 +211,11 @@ pub enum Statement {
     Pause(Name),
     Resume(Name),
     Checkpoint(Option<Name>),
+    /// `COMPACT TABLE [ schema. ] table`.
+    CompactTable {
+        schema: Option<Name>,
+        table: Name,
+    },
     /// `VERIFY STORAGE [ FOR SOURCE name ]`.
     VerifyStorage(Option<Name>),
     Wait {

@@ -6,8 +6,10 @@
 
 mod checkpoint_tables;
 mod checkpoints;
+mod compactions;
 mod connections;
 mod errors;
+mod files;
 mod job_tables;
 mod jobs;
 mod provider;
@@ -215,6 +217,8 @@ pub(crate) fn views() -> &'static [&'static dyn SysView] {
         &snapshot_ranges::SnapshotRanges,
         &source_positions::SourcePositions,
         &tables::Tables,
+        &files::Files,
+        &compactions::Compactions,
         &checkpoints::Checkpoints,
         &checkpoint_tables::CheckpointTables,
         &errors::Errors,

@@ -232,6 +232,10 @@ impl<W: Write> DigestingSink<W> {
         Self { inner, length: 0, block: Hasher::new(), filled: 0, blocks: String::new(), tail: None }
     }
 
+    pub(crate) fn inner_mut(&mut self) -> &mut W {
+        &mut self.inner
+    }
+
     /// Ends the data. The footer must have what is returned as the value of [`KEY`].
     pub(crate) fn end_data(&mut self) -> String {
         if self.filled > 0 {
@@ -264,8 +268,8 @@ impl<W: Write> DigestingSink<W> {
         self.filled = 0;
     }
 
-    /// Writes the tail with its CRC and hands back the inner sink.
-    pub(crate) fn finish(mut self) -> io::Result<W> {
+    /// Writes the tail with its CRC and hands back the inner sink and the number of bytes in all.
+    pub(crate) fn finish(mut self) -> io::Result<(W, u64)> {
         let mut tail = self.tail.take().unwrap_or_default();
         let missing = || io::Error::other("the footer has no digests");
         let size = self.length + tail.len() as u64;
@@ -275,7 +279,7 @@ impl<W: Write> DigestingSink<W> {
         tail[digits..digits + DIGITS].copy_from_slice(format!("{crc:08x}").as_bytes());
         self.inner.write_all(&tail)?;
         self.inner.flush()?;
-        Ok(self.inner)
+        Ok((self.inner, size))
     }
 }
 

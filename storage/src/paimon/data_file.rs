@@ -105,6 +105,11 @@ impl<W: Write + Send> DataFileWriter<W> {
         self.writer.write(batch).map_err(|e| write_error(&self.object, e))
     }
 
+    /// Where the bytes go. What is there already may be taken away.
+    pub fn sink_mut(&mut self) -> &mut W {
+        self.writer.inner_mut().inner_mut()
+    }
+
     /// Rows written so far.
     pub fn rows(&self) -> u64 {
         self.rows
@@ -116,7 +121,12 @@ impl<W: Write + Send> DataFileWriter<W> {
     }
 
     /// Ends the file and hands back the sink.
-    pub fn finish(mut self) -> Result<W> {
+    pub fn finish(self) -> Result<W> {
+        Ok(self.finish_sized()?.0)
+    }
+
+    /// Ends the file and hands back the sink and the file's size in bytes.
+    pub fn finish_sized(mut self) -> Result<(W, u64)> {
         let object = self.object;
         self.writer.flush().map_err(|e| write_error(&object, e))?;
         self.writer.sync().map_err(|e| sink_error(&object, e))?;

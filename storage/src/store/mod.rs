@@ -14,6 +14,7 @@ pub mod checked;
 pub mod durable;
 pub mod faulty;
 mod open;
+mod pieces;
 mod probe;
 pub mod retrying;
 pub mod watched;
@@ -23,9 +24,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutPayload};
+use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt, PutMode, PutPayload};
 
 pub use open::open;
+use pieces::PIECE;
+pub use pieces::Pieces;
 pub use probe::require_conditional_creates;
 
 use crate::error::{Error, Result};
@@ -100,21 +103,62 @@ const PARTS_AT_ONCE: usize = 4;
 
 /// Writes an object, in place of one of the same name if there is one.
 pub async fn write(store: &dyn ObjectStore, path: &Path, bytes: Bytes) -> Result<()> {
-    let written = if bytes.len() > LARGE {
-        write_in_parts(store, path, bytes).await
+    write_pieces(store, path, pieces::cut(bytes)).await
+}
+
+/// Writes an object of the bytes of a [`Pieces`], in place of one of the same name if there is one.
+pub async fn write_pieces(store: &dyn ObjectStore, path: &Path, pieces: Vec<Bytes>) -> Result<()> {
+    let written = if pieces.iter().map(Bytes::len).sum::<usize>() > LARGE {
+        write_in_parts(store, path, &pieces).await
     } else {
-        store.put(path, PutPayload::from_bytes(bytes)).await.map(drop)
+        store.put(path, PutPayload::from_iter(pieces)).await.map(drop)
     };
     written.map_err(|e| Error::from_store(path.as_ref(), "written", e))
 }
 
-async fn write_in_parts(store: &dyn ObjectStore, path: &Path, mut bytes: Bytes) -> object_store::Result<()> {
-    let mut upload = store.put_multipart(path).await?;
-    let mut parts = Vec::with_capacity(bytes.len().div_ceil(PART));
-    while !bytes.is_empty() {
-        let part = bytes.split_to(PART.min(bytes.len()));
-        parts.push(upload.put_part(PutPayload::from_bytes(part)));
+/// Full pieces that make a part of an [`Upload`].
+pub const PART_PIECES: usize = PART / PIECE;
+
+/// An object that is written in parts while it is being made, so that it is never in memory as a whole. It comes to be
+/// when it is finished, and not before.
+#[derive(Debug)]
+pub struct Upload {
+    path: Path,
+    inner: Box<dyn MultipartUpload>,
+}
+
+impl Upload {
+    /// Begins an object, which will take the place of one of the same name if there is one.
+    pub async fn begin(store: &dyn ObjectStore, path: &Path) -> Result<Self> {
+        let inner = store.put_multipart(path).await;
+        let inner = inner.map_err(|e| Error::from_store(path.as_ref(), "written", e))?;
+        Ok(Self { path: path.clone(), inner })
     }
+
+    /// Writes the next part: [`PART_PIECES`] pieces, or fewer as the last part.
+    pub async fn part(&mut self, pieces: Vec<Bytes>) -> Result<()> {
+        let written = self.inner.put_part(PutPayload::from_iter(pieces)).await;
+        written.map_err(|e| Error::from_store(self.path.as_ref(), "written", e))
+    }
+
+    /// All parts have been written.
+    pub async fn finish(mut self) -> Result<()> {
+        let completed = self.inner.complete().await;
+        completed.map(drop).map_err(|e| Error::from_store(self.path.as_ref(), "written", e))
+    }
+
+    /// Gives the object up. Parts that stay behind cost room until the store's own rules clear them away.
+    pub async fn abort(mut self) {
+        if let Err(error) = self.inner.abort().await {
+            tracing::debug!(object = %self.path, %error, "the parts of an unfinished object were not deleted");
+        }
+    }
+}
+
+async fn write_in_parts(store: &dyn ObjectStore, path: &Path, pieces: &[Bytes]) -> object_store::Result<()> {
+    let mut upload = store.put_multipart(path).await?;
+    let parts = pieces.chunks(PART_PIECES).map(|part| PutPayload::from_iter(part.iter().cloned()));
+    let parts: Vec<_> = parts.map(|part| upload.put_part(part)).collect();
     let sent = stream::iter(parts).buffer_unordered(PARTS_AT_ONCE).try_collect::<()>().await;
     let result = match sent {
         Ok(()) => upload.complete().await.map(drop),

@@ -6,10 +6,11 @@ use roaring::RoaringBitmap;
 use tokio::runtime::Handle;
 
 use super::RowKind;
-use super::keys::{KeyRange, Keys, look_up};
+use super::keys::{KeyRange, Keys};
 use super::layout::Layout;
 use super::levels::{self, Run, TOP};
 use super::merge::{Input, Pending, merge};
+use super::merges::Amount;
 use super::resolve::{Groups, Loadings, Outcome, Place, Tombstones, resolve};
 use super::run::{DataFile, RunWriter};
 use crate::error::{Error, Result};
@@ -30,6 +31,20 @@ pub(crate) struct Bucket {
     pub(crate) changed: bool,
     /// Files that are not among `files` any more.
     pub(crate) removed: Vec<DataFile>,
+    /// What the last flush wrote.
+    pub(crate) flushed: Amount,
+    /// Everything is to be merged, or is being merged, because that was asked for.
+    pub(crate) full_merge: FullMerge,
+}
+
+/// How far a full merge is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum FullMerge {
+    /// None was asked for.
+    #[default]
+    No,
+    Wanted,
+    Running,
 }
 
 /// A level, and the range of keys in it, that is spoken for.
@@ -92,28 +107,28 @@ impl Bucket {
 
     /// Memory held by keys and deletion vectors.
     pub(crate) fn index_bytes(&self) -> usize {
-        self.files.iter().map(|file| file.keys.bytes() + file.deleted.serialized_size()).sum()
+        self.files.iter().map(|file| file.keys.held_bytes() + file.deleted.serialized_size()).sum()
     }
 
     /// Where the live rows of ascending, distinct `keys` are.
-    fn locate(&self, keys: &Keys) -> Vec<Option<Place>> {
+    fn locate(&self, keys: &Keys) -> Result<Vec<Option<Place>>> {
         let mut places = vec![None; keys.len()];
         for (number, file) in (0_u32..).zip(&self.files) {
-            let from = keys.lower_bound(file.range.min.as_ref());
+            let from = keys.lower_bound_in(file.range.min.as_ref(), 0, keys.len());
             if from == keys.len() || keys.at(from) > file.range.max.as_ref() {
                 continue;
             }
-            let last = keys.lower_bound(file.range.max.as_ref());
+            let last = keys.lower_bound_in(file.range.max.as_ref(), from, keys.len());
             let to = if last < keys.len() && keys.at(last) == file.range.max.as_ref() { last + 1 } else { last };
             let all_live = file.deleted.is_empty();
-            look_up(&file.keys, keys, from, to, |key, row| {
+            file.keys.look_up(keys, from, to, |key, row| {
                 let row = row as u32;
                 if all_live || !file.deleted.contains(row) {
                     places[key] = Some(Place { file: number, row });
                 }
-            });
+            })?;
         }
-        places
+        Ok(places)
     }
 
     /// Marks rows as gone.
@@ -211,7 +226,7 @@ impl Bucket {
         let FlushInput { pending, keys, kinds, arrivals, loadings, rows } = input;
         let sorted = keys.sort(rows);
         let groups = Groups::new(&keys, &sorted)?;
-        let places = self.locate(&groups.keys);
+        let places = self.locate(&groups.keys)?;
         let Outcome { rows, replaced } = resolve(&groups, &sorted, &kinds, &places, &loadings, &mut self.tombstones);
         drop((groups, places, sorted));
         self.kill(replaced);
@@ -251,7 +266,9 @@ impl Bucket {
                 written
             }
         };
-        self.files.extend(written.into_iter().flatten());
+        let written: Vec<DataFile> = written.into_iter().flatten().collect();
+        self.flushed.add(Amount::of(&written));
+        self.files.extend(written);
         if spread.low.is_empty() {
             return Ok(());
         }
@@ -323,6 +340,7 @@ impl Bucket {
             self.vectors_changed = true;
         }
         self.remove(|index, _| chosen[index]);
+        self.flushed.add(Amount::of(&written));
         self.files.extend(written);
         Ok(())
     }
@@ -340,12 +358,15 @@ impl Bucket {
         self.remove(|_, _| true);
         self.reserved.clear();
         self.tombstones.clear();
+        self.full_merge = FullMerge::No;
     }
 
     /// Puts the output of a merge in the place of its inputs. `began` has the name of each input and the rows that were
-    /// dead when the merge began; rows that died since are dead in the output too.
+    /// dead when the merge began; rows that died since are dead in the output too. `empty` is a list of keys of the
+    /// table's form.
     pub(crate) fn install(
         &mut self,
+        empty: &Keys,
         reserved: &Reserved,
         began: &[(String, Arc<RoaringBitmap>)],
         mut output: Vec<DataFile>,
@@ -360,11 +381,11 @@ impl Bucket {
             if died.is_empty() {
                 continue;
             }
-            let keys = input.keys.gather(died.iter())?;
+            let keys = input.keys.gather(died.iter(), empty.clone())?;
             let mut carried = 0;
             for file in &mut output {
                 let mut rows = Vec::new();
-                look_up(&file.keys, &keys, 0, keys.len(), |_, row| rows.push(row as u32));
+                file.keys.look_up(&keys, 0, keys.len(), |_, row| rows.push(row as u32))?;
                 carried += rows.len();
                 Arc::make_mut(&mut file.deleted).extend(rows);
             }
@@ -377,6 +398,11 @@ impl Bucket {
         self.files.extend(output);
         self.drop_dead_files();
         Ok(())
+    }
+
+    /// Whether a full merge would change nothing.
+    pub(crate) fn is_merged(&self) -> bool {
+        self.reserved.is_empty() && self.files.iter().all(|file| file.meta.level == TOP && file.deleted.is_empty())
     }
 
     /// Gives up a merge: its inputs stay.
@@ -394,17 +420,22 @@ impl Bucket {
         let mut live = std::collections::HashSet::new();
         for file in &self.files {
             assert!((1..=TOP).contains(&file.meta.level), "level {}", file.meta.level);
-            assert!(file.keys.ascends());
-            assert_eq!(Some(&file.range), KeyRange::of(&file.keys).as_ref());
+            let mut position = 0;
+            while position < file.keys.len() {
+                let (rows, keys) = file.keys.unpack(position).unwrap();
+                assert!(keys.ascends_in(0, keys.len()));
+                assert!(file.range.contains(keys.at(0)) && file.range.contains(keys.at(keys.len() - 1)));
+                position = rows.end;
+                for row in rows.clone() {
+                    if !file.deleted.contains(row as u32) {
+                        assert!(live.insert(keys.at(row - rows.start).to_owned()), "a key is live twice");
+                    }
+                }
+            }
             for other in &self.files {
                 let same = other.meta.file_name == file.meta.file_name;
                 let overlap = other.meta.level == file.meta.level && other.range.overlaps(&file.range);
                 assert!(same || !overlap, "two files of level {} overlap", file.meta.level);
-            }
-            for row in 0..file.keys.len() {
-                if !file.deleted.contains(row as u32) {
-                    assert!(live.insert(file.keys.at(row).to_owned()), "a key is live twice");
-                }
             }
         }
     }

@@ -181,6 +181,9 @@ impl History {
             for file in bucket.removed.drain(..) {
                 let name = (bucket.number, file.meta.file_name.clone());
                 // A merge that was given up may still be reading it.
+                if !file.merging {
+                    file.keys.remove_file();
+                }
                 if file.merging || self.files.contains_key(&name) || self.published_files.contains_key(&name) {
                     continue;
                 }

@@ -6,27 +6,30 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use roaring::RoaringBitmap;
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use super::bucket::{Bucket, Reserved};
+use super::bucket::{Bucket, FullMerge, Reserved};
 use super::keys::KeyRange;
 use super::layout::Layout;
-use super::levels::{self, TOP};
+use super::levels::{self, MOST_INPUTS, TOP};
 use super::merge::{Input, merge};
+use super::merges::{Amount, Merge, MergeLog, MergeReason, MergeState};
 use super::run::{DataFile, FILE_BYTES, RunWriter};
 use crate::error::{Error, Result};
 use crate::paimon::FileSource;
+use crate::paimon::data_file::Age;
 
-/// Merges that run at one time in the whole process.
-static PERMITS: Semaphore = Semaphore::const_new(2);
-/// Merges that run at one time in one table.
+/// Merges of one table that wait or run at one time.
 pub(crate) const JOBS: usize = 2;
 /// Fewer dead rows than this are not worth a rewrite.
 const MIN_DEAD_ROWS: u64 = 1024;
+/// A file at the top that is replaced sooner than this after it was made is not worth the work of compressing for size.
+const SHORT_LIFE_MS: i64 = 600_000;
 /// A run below the top of fewer rows is soon merged anyway.
 const MIN_RUN_ROWS: u64 = 64 * 1024;
 /// Small neighbours at the top that make a merge worthwhile.
@@ -38,10 +41,17 @@ pub(crate) struct Plan {
     /// Indices of the bucket's files.
     pub(crate) inputs: Vec<usize>,
     pub(crate) level: i32,
+    pub(crate) reason: MergeReason,
 }
 
 /// The most useful merge in a bucket. `loading`: pages are coming, and the top must keep its gaps for them.
 pub(crate) fn plan(bucket: &Bucket, layout: &Layout, loading: bool) -> Option<Plan> {
+    if bucket.full_merge == FullMerge::Wanted && !loading {
+        // It needs all files, so those that are being merged come first.
+        let idle = bucket.reserved.is_empty() && !bucket.files.is_empty();
+        let inputs = (0..bucket.files.len()).collect();
+        return idle.then_some(Plan { inputs, level: TOP, reason: MergeReason::Request });
+    }
     let share = layout.options.dead_share;
     let is_dead = |file: &DataFile| {
         let dead = file.deleted.len();
@@ -51,6 +61,14 @@ pub(crate) fn plan(bucket: &Bucket, layout: &Layout, loading: bool) -> Option<Pl
 
     let mut idle = bucket.idle_runs();
     idle.sort_by_key(|run| run.live);
+    // The largest, if there are many: reading a run takes memory.
+    let all: Vec<i32> = idle.iter().rev().take(MOST_INPUTS).map(|run| run.level).collect();
+    if idle.len() > 1
+        && let Some(top) = top_of(&all)
+    {
+        return to_plan(bucket, &all, Some(top), MergeReason::Runs);
+    }
+    let top_rows = bucket.files.iter().filter(|file| file.meta.level == TOP).map(DataFile::live).sum();
     for index in 0..idle.len() {
         let run = idle[index];
         let others: Vec<_> = idle.iter().copied().filter(|other| other.level != run.level).collect();
@@ -59,7 +77,11 @@ pub(crate) fn plan(bucket: &Bucket, layout: &Layout, loading: bool) -> Option<Pl
             continue;
         }
         let merged: Vec<i32> = due.iter().map(|index| others[*index].level).chain([run.level]).collect();
-        return to_plan(bucket, &merged, top_of(&merged));
+        let rows = due.iter().map(|index| others[*index].live).sum::<u64>() + run.live;
+        if levels::waits_for_top(idle.len(), rows, top_rows) {
+            continue;
+        }
+        return to_plan(bucket, &merged, top_of(&merged), MergeReason::Runs);
     }
     // One merge of each kind at a time: a long one at the top must not keep small runs waiting.
     if bucket.reserved.iter().any(|reserved| reserved.level == TOP) {
@@ -68,33 +90,32 @@ pub(crate) fn plan(bucket: &Bucket, layout: &Layout, loading: bool) -> Option<Pl
 
     let at_top = |file: &DataFile| file.meta.level == TOP && !file.merging;
     if !loading && let Some(dead) = bucket.files.iter().position(|file| at_top(file) && is_dead(file)) {
-        let all: Vec<i32> = idle.iter().map(|run| run.level).collect();
         return match bucket.overlapped_top(&all, 0, None) {
-            Some(top) if top.contains(&dead) => to_plan(bucket, &all, Some(top)),
-            _ => Some(Plan { inputs: vec![dead], level: TOP }),
+            Some(top) if top.contains(&dead) => to_plan(bucket, &all, Some(top), MergeReason::DeadRows),
+            _ => Some(Plan { inputs: vec![dead], level: TOP, reason: MergeReason::DeadRows }),
         };
     }
     for run in &idle {
         let files = || bucket.files.iter().filter(|file| file.meta.level == run.level);
         let rows: u64 = files().map(DataFile::rows).sum();
         if rows >= MIN_RUN_ROWS && (rows - run.live) as f64 > rows as f64 * share {
-            return to_plan(bucket, &[run.level], top_of(&[run.level]));
+            return to_plan(bucket, &[run.level], top_of(&[run.level]), MergeReason::DeadRows);
         }
     }
     if loading { None } else { small_neighbours(bucket, layout.options.rows_per_file as u64 / 2) }
 }
 
-fn to_plan(bucket: &Bucket, merged: &[i32], top: Option<Vec<usize>>) -> Option<Plan> {
+fn to_plan(bucket: &Bucket, merged: &[i32], top: Option<Vec<usize>>, reason: MergeReason) -> Option<Plan> {
     let files = bucket.files.iter().enumerate();
     let mut inputs: Vec<usize> =
         files.filter(|(_, file)| merged.contains(&file.meta.level)).map(|(index, _)| index).collect();
     if let Some(top) = top {
         inputs.extend(top);
-        return Some(Plan { inputs, level: TOP });
+        return Some(Plan { inputs, level: TOP, reason });
     }
     let reserved = bucket.reserved.iter().map(|reserved| reserved.level);
     let taken: Vec<i32> = bucket.files.iter().map(|file| file.meta.level).chain(reserved).collect();
-    Some(Plan { inputs, level: levels::free_level(&taken)? })
+    Some(Plan { inputs, level: levels::free_level(&taken)?, reason })
 }
 
 /// Small files that lie side by side at the top.
@@ -111,14 +132,14 @@ fn small_neighbours(bucket: &Bucket, small: u64) -> Option<Plan> {
             let rows = window.iter().map(|index| bucket.files[*index].live());
             let (sum, max) = (rows.clone().sum::<u64>(), rows.max().unwrap_or(0));
             if max <= sum / 2 && window.iter().all(is_small) {
-                return Some(Plan { inputs: window.to_vec(), level: TOP });
+                return Some(Plan { inputs: window.to_vec(), level: TOP, reason: MergeReason::SmallFiles });
             }
         }
     }
     None
 }
 
-/// A merge that is running.
+/// A merge that waits or runs.
 #[derive(Debug)]
 pub(crate) struct Job {
     bucket: usize,
@@ -127,12 +148,46 @@ pub(crate) struct Job {
     began: Vec<(String, Arc<RoaringBitmap>)>,
     stop: Arc<AtomicBool>,
     handle: JoinHandle<Result<Vec<DataFile>>>,
+    reason: MergeReason,
+    log: Arc<MergeLog>,
+    /// Its number in the log.
+    id: u64,
+    layout: Arc<Layout>,
+}
+
+/// What a bucket needs to know to take over the output of a merge.
+pub(crate) struct Finished {
+    /// The bucket's index.
+    pub(crate) bucket: usize,
+    /// Where the output goes.
+    pub(crate) reserved: Reserved,
+    /// The name of each input, and its dead rows when the merge began.
+    pub(crate) began: Vec<(String, Arc<RoaringBitmap>)>,
+    pub(crate) reason: MergeReason,
+    pub(crate) output: Result<Vec<DataFile>>,
+}
+
+impl Amount {
+    pub(crate) fn of<'a>(files: impl IntoIterator<Item = &'a DataFile>) -> Self {
+        let mut amount = Self::default();
+        for file in files {
+            let bytes = u64::try_from(file.meta.file_size).unwrap_or(0);
+            amount.add(Self { files: 1, rows: file.live(), bytes });
+        }
+        amount
+    }
 }
 
 impl Job {
     /// Begins a merge in `bucket`, which is the writer's bucket number `index`. None if its output would be in the way
     /// of another's.
-    pub(crate) fn start(index: usize, bucket: &mut Bucket, plan: &Plan, layout: Arc<Layout>) -> Option<Self> {
+    pub(crate) fn start(
+        index: usize,
+        bucket: &mut Bucket,
+        plan: &Plan,
+        layout: &Arc<Layout>,
+        log: &Arc<MergeLog>,
+    ) -> Option<Self> {
         let mut range: Option<KeyRange> = None;
         let mut files = Vec::with_capacity(plan.inputs.len());
         for input in &plan.inputs {
@@ -145,25 +200,37 @@ impl Job {
             return None;
         }
         plan.inputs.iter().for_each(|input| bucket.files[*input].merging = true);
+        if plan.reason == MergeReason::Request {
+            bucket.full_merge = FullMerge::Running;
+        }
         bucket.reserved.push(reserved.clone());
         let began = files.iter().map(|file| (file.meta.file_name.clone(), Arc::clone(&file.deleted))).collect();
+        let input = Amount::of(&files);
+        let id = log.begin(Merge {
+            id: 0,
+            bucket: bucket.number,
+            reason: plan.reason,
+            level: plan.level,
+            input,
+            output: Amount::default(),
+            due_ms: layout.ctx.clock.now_ms(),
+            ended_ms: None,
+            state: MergeState::Waiting,
+        });
         let stop = Arc::new(AtomicBool::new(false));
         let (stopped, number, level) = (Arc::clone(&stop), bucket.number, plan.level);
+        let (of_merge, shared_log) = (Arc::clone(layout), Arc::clone(log));
         let handle = tokio::spawn(async move {
-            let _permit = PERMITS.acquire().await.map_err(|_| Error::invalid("merges have ended"))?;
-            let runtime = Handle::current();
-            let work = move || runtime.block_on(run(&layout, number, level, &files, stopped));
-            tokio::task::spawn_blocking(work)
-                .await
-                .map_err(|error| Error::Invalid(format!("a merge broke off: {error}")))?
+            let _turn = of_merge.ctx.resources.merges.turn(input.rows).await?;
+            shared_log.set(id, MergeState::Running);
+            let work = {
+                let (layout, runtime) = (Arc::clone(&of_merge), Handle::current());
+                move || runtime.block_on(run(&layout, number, level, &files, stopped))
+            };
+            on_a_thread(work).await
         });
-        Some(Self { bucket: index, reserved, began, stop, handle })
-    }
-
-    /// What the bucket needs to know to take over the output: the bucket's index, where the output goes, and the name
-    /// of each input with its dead rows when the merge began.
-    pub(crate) fn parts(&self) -> (usize, Reserved, Vec<(String, Arc<RoaringBitmap>)>) {
-        (self.bucket, self.reserved.clone(), self.began.clone())
+        let (log, layout, reason) = (Arc::clone(log), Arc::clone(layout), plan.reason);
+        Some(Self { bucket: index, reserved, began, stop, handle, reason, log, id, layout })
     }
 
     pub(crate) fn is_finished(&self) -> bool {
@@ -171,8 +238,16 @@ impl Job {
     }
 
     /// The output; waits for it.
-    pub(crate) async fn output(mut self) -> Result<Vec<DataFile>> {
-        (&mut self.handle).await.map_err(|error| Error::Invalid(format!("a merge broke off: {error}")))?
+    pub(crate) async fn finish(mut self) -> Finished {
+        let output = (&mut self.handle).await;
+        let output = output.map_err(|error| Error::Invalid(format!("a merge broke off: {error}"))).flatten();
+        let (amount, state) = match &output {
+            Ok(files) => (Amount::of(files), MergeState::Done),
+            Err(error) => (Amount::default(), MergeState::Failed(error.to_string())),
+        };
+        self.log.end(self.id, amount, state, self.layout.ctx.clock.now_ms());
+        let (reserved, began) = (self.reserved.clone(), std::mem::take(&mut self.began));
+        Finished { bucket: self.bucket, reserved, began, reason: self.reason, output }
     }
 }
 
@@ -180,6 +255,34 @@ impl Drop for Job {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
     }
+}
+
+/// How far merges stand back behind commits and queries when there is not enough processor for all, as `nice` counts.
+#[cfg(target_os = "linux")]
+const NICE: i32 = 10;
+
+/// Lowers the priority of the calling thread, where that is possible.
+fn stand_back() {
+    #[cfg(target_os = "linux")]
+    // SAFETY: the function takes numbers only. On Linux a process of 0 means the calling thread.
+    let refused = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) } != 0;
+    #[cfg(not(target_os = "linux"))]
+    let refused = true;
+    if refused {
+        tracing::debug!("a merge runs at the priority of everything else");
+    }
+}
+
+/// Runs `work` on a thread of its own that stands back behind others.
+async fn on_a_thread<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    let (sender, receiver) = oneshot::channel();
+    let thread = thread::Builder::new().name("merge".to_owned()).spawn(move || {
+        stand_back();
+        // Nobody waits any more if the writer is gone.
+        let _ = sender.send(work());
+    });
+    thread.map_err(|error| Error::Invalid(format!("no thread could be started for a merge: {error}")))?;
+    receiver.await.map_err(|_| Error::invalid("a merge broke off"))?
 }
 
 async fn run(
@@ -191,8 +294,18 @@ async fn run(
 ) -> Result<Vec<DataFile>> {
     // The rows keep the age of the youngest input.
     let sequence = files.iter().map(|file| file.meta.max_sequence_number).max().unwrap_or(0);
+    let now = layout.ctx.clock.now_ms();
+    let short_lived = |file: &DataFile| {
+        file.meta.level == TOP && file.meta.creation_time.is_some_and(|made| now - made < SHORT_LIFE_MS)
+    };
+    let age = if level < TOP || files.iter().any(short_lived) { Age::Young } else { Age::Old };
     let inputs = files.iter().map(|file| Input::file(file, &file.deleted)).collect();
-    let mut out = RunWriter::new(layout, bucket, level, sequence, FileSource::Compact).stopped_by(stop);
-    merge(layout, inputs, &mut out).await?;
-    out.finish().await
+    let mut out = RunWriter::new(layout, bucket, level, sequence, FileSource::Compact).aged(age).stopped_by(stop);
+    match merge(layout, inputs, &mut out).await {
+        Ok(()) => out.finish().await,
+        Err(error) => {
+            out.abort().await;
+            Err(error)
+        }
+    }
 }

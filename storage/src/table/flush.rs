@@ -50,6 +50,11 @@ impl Buffer {
         self.loadings.mark(self.kinds.len() as u32, loading);
     }
 
+    /// Rows held.
+    pub(crate) fn len(&self) -> usize {
+        self.kinds.len()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.batches.is_empty()
     }

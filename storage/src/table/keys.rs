@@ -117,7 +117,7 @@ fn prefix_of(key: &[u8]) -> u64 {
 }
 
 impl ByteKeys {
-    fn push(&mut self, key: &[u8]) -> Result<()> {
+    pub(crate) fn push(&mut self, key: &[u8]) -> Result<()> {
         self.data.extend_from_slice(key);
         let end = u32::try_from(self.data.len()).map_err(|_| Error::invalid("the keys of one file exceed 4 GiB"))?;
         self.ends.push(end);
@@ -149,6 +149,7 @@ impl Keys {
     }
 
     /// An empty list of the same form.
+    #[cfg(test)]
     pub(crate) fn empty(&self) -> Self {
         match self {
             Self::Int(_) => Self::Int(Vec::new()),
@@ -197,13 +198,25 @@ impl Keys {
         }
     }
 
-    /// Gives back what the buffers hold beyond their contents.
-    pub(crate) fn shrink(&mut self) {
+    /// Appends `other[from..to]`.
+    pub(crate) fn extend_from(&mut self, other: &Self, from: usize, to: usize) -> Result<()> {
+        match (self, other) {
+            (Self::Int(keys), Self::Int(other)) => {
+                keys.extend_from_slice(&other[from..to]);
+                Ok(())
+            }
+            (Self::Bytes(keys), Self::Bytes(other)) => (from..to).try_for_each(|index| keys.push(other.at(index))),
+            _ => Err(Error::invalid("keys of two forms in one table")),
+        }
+    }
+
+    /// Forgets all keys and keeps the buffers.
+    pub(crate) fn clear(&mut self) {
         match self {
-            Self::Int(keys) => keys.shrink_to_fit(),
+            Self::Int(keys) => keys.clear(),
             Self::Bytes(keys) => {
-                keys.data.shrink_to_fit();
-                keys.ends.shrink_to_fit();
+                keys.data.clear();
+                keys.ends.clear();
             }
         }
     }
@@ -224,20 +237,20 @@ impl Keys {
         }
     }
 
-    /// Whether every key is greater than the one before.
-    pub(crate) fn ascends(&self) -> bool {
+    /// Whether every key of `from..to` is greater than the one before.
+    pub(crate) fn ascends_in(&self, from: usize, to: usize) -> bool {
         match self {
-            Self::Int(keys) => keys.is_sorted_by(|a, b| a < b),
-            Self::Bytes(keys) => (1..keys.len()).all(|index| keys.at(index - 1) < keys.at(index)),
+            Self::Int(keys) => keys[from..to].is_sorted_by(|a, b| a < b),
+            Self::Bytes(keys) => (from + 1..to).all(|index| keys.at(index - 1) < keys.at(index)),
         }
     }
 
-    /// The number of keys less than `key`, in an ascending list.
-    pub(crate) fn lower_bound(&self, key: KeyRef<'_>) -> usize {
+    /// The first index of `from..to` whose key is not less than `key`, in an ascending list.
+    pub(crate) fn lower_bound_in(&self, key: KeyRef<'_>, from: usize, to: usize) -> usize {
         match (self, key) {
-            (Self::Int(keys), KeyRef::Int(key)) => keys.partition_point(|k| *k < key),
+            (Self::Int(keys), KeyRef::Int(key)) => from + keys[from..to].partition_point(|k| *k < key),
             _ => {
-                let (mut low, mut high) = (0, self.len());
+                let (mut low, mut high) = (from, to);
                 while low < high {
                     let middle = low + (high - low) / 2;
                     if self.at(middle) < key { low = middle + 1 } else { high = middle }
@@ -298,48 +311,6 @@ fn sort_bytes(keys: &ByteKeys, rows: Vec<u32>) -> Vec<u32> {
             .then_with(|| row_a.cmp(row_b))
     });
     pairs.into_iter().map(|(_, row)| row).collect()
-}
-
-/// Looks up ascending `needles` in an ascending list and calls `found(needle index, position)` for each one that is
-/// there. Both sides are walked together, with leaps over what lies between.
-pub(crate) fn look_up(list: &Keys, needles: &Keys, from: usize, to: usize, mut found: impl FnMut(usize, usize)) {
-    match (list, needles) {
-        (Keys::Int(list), Keys::Int(needles)) => look_up_in(list, needles, from, to, &mut found),
-        (Keys::Bytes(list), Keys::Bytes(needles)) => look_up_in(list, needles, from, to, &mut found),
-        _ => {}
-    }
-}
-
-fn look_up_in<L: KeyList>(list: &L, needles: &L, from: usize, to: usize, found: &mut impl FnMut(usize, usize))
-where
-    for<'a, 'b> L::Item<'a>: PartialOrd<L::Item<'b>> + PartialEq<L::Item<'b>>,
-{
-    let mut position = 0;
-    let len = list.len();
-    for index in from..to {
-        let needle = needles.at(index);
-        // Leap ahead in growing steps until the needle is passed, then search the last leap by halves.
-        let (mut low, mut step) = (position, 1);
-        let mut high = position;
-        while high < len && list.at(high) < needle {
-            low = high + 1;
-            high += step;
-            step *= 2;
-        }
-        let mut high = high.min(len);
-        while low < high {
-            let middle = low + (high - low) / 2;
-            if list.at(middle) < needle { low = middle + 1 } else { high = middle }
-        }
-        position = low;
-        if position == len {
-            return;
-        }
-        if list.at(position) == needle {
-            found(index, position);
-            position += 1;
-        }
-    }
 }
 
 impl KeyCodec {

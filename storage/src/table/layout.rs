@@ -13,7 +13,7 @@ use super::names::Names;
 use super::{TableOptions, WriterContext};
 use crate::error::{Error, Result};
 use crate::paimon::{DataType, TablePaths, TableSchema};
-use crate::store::{self, StoreRef};
+use crate::store::{self, Pieces, StoreRef};
 
 /// Shared by the flushes and merges of one table; replaced when its schema changes.
 #[derive(Debug, Clone)]
@@ -67,9 +67,19 @@ impl Layout {
         self.key_columns.iter().map(|column| batch.column(*column).clone()).collect()
     }
 
+    /// The name of the local file with the keys of a data file.
+    pub(crate) fn key_file(&self, data_file: &str) -> String {
+        format!("{}/{data_file}.keys", self.paths.root())
+    }
+
     /// Writes a new object. Names are never used twice, so there is nothing to overwrite.
     pub(crate) async fn put(&self, path: &Path, bytes: Vec<u8>) -> Result<()> {
         store::write(&**self.store(), path, Bytes::from(bytes)).await
+    }
+
+    /// Writes a new object that was made in pieces.
+    pub(crate) async fn put_pieces(&self, path: &Path, pieces: Pieces) -> Result<()> {
+        store::write_pieces(&**self.store(), path, pieces.finish()).await
     }
 }
 

@@ -18,8 +18,13 @@ pub(crate) const TOP: i32 = LEVELS as i32 - 1;
 const FAN_IN: usize = 4;
 /// Runs below this many rows are all in the lowest class.
 const SMALLEST_CLASS: u64 = 1024;
-/// A merge into the top may rewrite this many rows of the top for each row it brings.
-const TOP_REWRITE: u64 = 6;
+/// A merge into the top may rewrite this many rows of the top for each row it brings. More of them would keep fewer
+/// dead rows at the top, and cost more writing.
+const TOP_REWRITE: u64 = 3;
+/// More runs below the top than this are merged, even if they will all go to the top soon.
+const MANY_RUNS: usize = 12;
+/// Runs merged into the top at a time at most, for the memory that reading them takes.
+pub(crate) const MOST_INPUTS: usize = 12;
 /// Runs of this many rows go to the top if that is cheap; smaller ones only if the top is small too.
 const TOP_MIN_ROWS: u64 = 256 * 1024;
 /// With fewer free levels than this, the smallest runs are merged whatever their size.
@@ -59,6 +64,12 @@ pub(crate) fn due(runs: &[Run], rows: u64) -> Vec<usize> {
         }
     }
     (0..runs.len()).filter(|index| chosen[*index]).collect()
+}
+
+/// Whether runs of `rows` rows are better left alone: there are few, and soon enough rows below a top of `overlapped`
+/// rows for all to go there. One more merge before would be writing for little.
+pub(crate) fn waits_for_top(runs: usize, rows: u64, overlapped: u64) -> bool {
+    runs <= MANY_RUNS && rows >= TOP_MIN_ROWS && rows.saturating_mul(2 * TOP_REWRITE) >= overlapped
 }
 
 /// The indices of the `runs` that a new run is merged with because levels are scarce: the smallest. `free` levels are
@@ -229,10 +240,19 @@ mod tests {
     fn a_run_goes_to_the_top_when_that_is_cheap() {
         assert!(goes_to_top(300_000, 0, 50_000_000));
         assert!(!goes_to_top(300_000, 50_000_000, 50_000_000));
-        assert!(goes_to_top(10_000_000, 50_000_000, 50_000_000));
+        assert!(!goes_to_top(10_000_000, 50_000_000, 50_000_000));
+        assert!(goes_to_top(17_000_000, 50_000_000, 50_000_000));
         assert!(!goes_to_top(4_000, 0, 50_000_000));
-        assert!(goes_to_top(40, 100, 200));
+        assert!(goes_to_top(70, 100, 200));
         assert!(goes_to_top(40, 0, 0));
+    }
+
+    #[test]
+    fn runs_that_will_soon_go_to_the_top_are_left_alone() {
+        assert!(waits_for_top(5, 2_000_000, 10_000_000));
+        assert!(!waits_for_top(5, 600_000, 10_000_000));
+        assert!(!waits_for_top(MANY_RUNS + 1, 2_000_000, 10_000_000));
+        assert!(!waits_for_top(5, 3000, 10_000));
     }
 
     fn range(min: i64, max: i64) -> KeyRange {

@@ -1,10 +1,9 @@
 //! Several sorted inputs become one sorted run.
 //!
-//! The keys of every input are in memory already, so the order of the output is found without decoding anything; the
-//! rows themselves stream by in small batches. Dead rows are left out. No key is live in two inputs.
+//! The order of the output is found from the key index, a part of it at a time, without decoding anything; the rows
+//! themselves stream by in small batches. Dead rows are left out. No key is live in two inputs.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::iter::Peekable;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -13,7 +12,9 @@ use arrow::compute::interleave;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use roaring::RoaringBitmap;
+use roaring::bitmap::IntoIter;
 
+use super::key_index::KeySet;
 use super::keys::{KeyRef, Keys};
 use super::layout::Layout;
 use super::read;
@@ -78,14 +79,22 @@ fn gather(batches: &[RecordBatch], places: &[(usize, usize)]) -> Result<RecordBa
 
 /// One sorted input of a merge.
 pub(crate) struct Input<'a> {
-    keys: Arc<Keys>,
-    /// Positions to leave out, ascending.
-    dead: Vec<u32>,
-    next_dead: usize,
+    keys: Source,
+    /// The part of the keys that is unpacked, and the positions it covers. Before the first is, the input stands at
+    /// the smallest key of its file, live or not.
+    part: Option<(Range<usize>, Arc<Keys>)>,
+    /// Positions to leave out, from the current one on.
+    dead: Peekable<IntoIter>,
     position: usize,
+    len: usize,
     rows: Rows<'a>,
     /// The batch that was decoded last: its index among the merge's batches, and the positions it covers.
     batch: Option<(usize, Range<usize>)>,
+}
+
+enum Source {
+    File(Arc<KeySet>),
+    Memory,
 }
 
 enum Rows<'a> {
@@ -97,41 +106,71 @@ enum Rows<'a> {
 impl<'a> Input<'a> {
     /// A data file; `deleted` are the positions that are dead.
     pub(crate) fn file(file: &'a DataFile, deleted: &RoaringBitmap) -> Self {
-        Self::new(Arc::clone(&file.keys), deleted.iter().collect(), Rows::File(file))
+        Self {
+            keys: Source::File(Arc::clone(&file.keys)),
+            part: None,
+            dead: deleted.clone().into_iter().peekable(),
+            position: 0,
+            len: file.keys.len(),
+            rows: Rows::File(file),
+            batch: None,
+        }
     }
 
     /// Rows of a flush, in key order, with their keys.
     pub(crate) fn pending(pending: &'a Pending, rows: &'a [u32], keys: Keys) -> Self {
-        Self::new(Arc::new(keys), Vec::new(), Rows::Pending { pending, rows })
+        let len = keys.len();
+        Self {
+            keys: Source::Memory,
+            part: Some((0..len, Arc::new(keys))),
+            dead: RoaringBitmap::new().into_iter().peekable(),
+            position: 0,
+            len,
+            rows: Rows::Pending { pending, rows },
+            batch: None,
+        }
     }
 
-    fn new(keys: Arc<Keys>, dead: Vec<u32>, rows: Rows<'a>) -> Self {
-        let mut input = Self { keys, dead, next_dead: 0, position: 0, rows, batch: None };
-        input.skip_dead();
-        input
+    fn is_open(&self) -> bool {
+        self.part.is_some()
     }
 
-    fn skip_dead(&mut self) {
-        while self.dead.get(self.next_dead).is_some_and(|dead| *dead as usize == self.position) {
-            self.next_dead += 1;
+    /// Moves on to the first live row from `position` on and has its key ready.
+    fn seek(&mut self, position: usize) -> Result<()> {
+        self.position = position;
+        while self.dead.next_if(|dead| *dead as usize == self.position).is_some() {
             self.position += 1;
         }
+        let is_here = self.part.as_ref().is_some_and(|(range, _)| range.contains(&self.position));
+        if !is_here && self.position < self.len {
+            let Source::File(set) = &self.keys else {
+                return Err(Error::invalid("a merge ran beyond the rows of a flush"));
+            };
+            let (range, keys) = set.unpack(self.position)?;
+            self.part = Some((range, Arc::new(keys)));
+        }
+        Ok(())
     }
 
-    fn key(&self) -> Option<KeyRef<'_>> {
-        (self.position < self.keys.len()).then(|| self.keys.at(self.position))
+    fn key(&self) -> KeyRef<'_> {
+        match (&self.part, &self.keys) {
+            (Some((range, keys)), _) => keys.at(self.position - range.start),
+            (None, Source::File(set)) => set.range().min.as_ref(),
+            (None, Source::Memory) => KeyRef::Int(i64::MIN),
+        }
     }
 
-    /// The positions from the current one on that are live, in a row, and whose keys are below `limit`.
-    fn stretch(&self, limit: Option<KeyRef<'_>>) -> Range<usize> {
-        let start = self.position;
-        let end = self.dead.get(self.next_dead).map_or(self.keys.len(), |dead| *dead as usize);
-        let Some(limit) = limit else { return start..end };
-        let mut at = start;
-        while at < end && self.keys.at(at) < limit {
+    /// The end of the live rows that lie behind each other from the current one on, are unpacked, and have keys below
+    /// `limit`.
+    fn stretch(&mut self, limit: Option<KeyRef<'_>>) -> usize {
+        let Some((range, keys)) = &self.part else { return self.position };
+        let end = self.dead.peek().map_or(range.end, |dead| range.end.min(*dead as usize));
+        let Some(limit) = limit else { return end };
+        let mut at = self.position;
+        while at < end && keys.at(at - range.start) < limit {
             at += 1;
         }
-        start..at
+        at
     }
 
     async fn next_batch(&mut self, layout: &Layout, from: usize) -> Result<RecordBatch> {
@@ -150,62 +189,117 @@ impl<'a> Input<'a> {
     }
 }
 
-/// Merges the inputs into `out`. Uses as much memory as a few batches per input that is being read.
-pub(crate) async fn merge(layout: &Layout, mut inputs: Vec<Input<'_>>, out: &mut RunWriter<'_>) -> Result<()> {
-    let all_keys: Vec<Arc<Keys>> = inputs.iter().map(|input| Arc::clone(&input.keys)).collect();
-    let mut heap: BinaryHeap<Reverse<(KeyRef<'_>, usize)>> = BinaryHeap::with_capacity(inputs.len());
-    for (index, input) in inputs.iter().enumerate() {
-        if input.position < input.keys.len() {
-            heap.push(Reverse((all_keys[index].at(input.position), index)));
+/// The inputs that have rows left, as a binary heap by their keys.
+struct Order(Vec<usize>);
+
+impl Order {
+    fn new(inputs: &[Input<'_>]) -> Self {
+        let mut order = Self((0..inputs.len()).filter(|index| inputs[*index].len > 0).collect());
+        order.build(inputs);
+        order
+    }
+
+    fn build(&mut self, inputs: &[Input<'_>]) {
+        for place in (0..self.0.len() / 2).rev() {
+            self.sink(place, inputs);
         }
     }
-    let mut chunk = Chunk { batches: Vec::new(), places: Vec::new(), keys: layout.codec.empty(), bytes: 0 };
-    while let Some(Reverse((_, index))) = heap.pop() {
-        let limit = heap.peek().map(|Reverse((key, _))| *key);
-        let input = &mut inputs[index];
-        let stretch = input.stretch(limit);
-        if stretch.is_empty() {
-            // Two inputs with one live key: a deletion vector is missing.
-            return Err(Error::invalid("a key is live in two files of one bucket"));
-        }
-        let mut at = stretch.start;
-        while at < stretch.end {
-            let (batch, covered) = loop {
-                match &input.batch {
-                    Some((batch, covered)) if covered.contains(&at) => break (*batch, covered.clone()),
-                    before => {
-                        let from = before.as_ref().map_or(0, |(_, covered)| covered.end);
-                        let batch = input.next_batch(layout, from).await?;
-                        input.batch = Some((chunk.batches.len(), from..from + batch.num_rows()));
-                        chunk.bytes += size(&batch);
-                        chunk.batches.push(batch);
-                    }
+
+    /// The key at `place` has grown: moves it down to where it belongs.
+    fn sink(&mut self, mut place: usize, inputs: &[Input<'_>]) {
+        let heap = &mut self.0;
+        loop {
+            let (left, right) = (2 * place + 1, 2 * place + 2);
+            let mut least = place;
+            for child in [left, right] {
+                if child < heap.len() && inputs[heap[child]].key() < inputs[heap[least]].key() {
+                    least = child;
                 }
-            };
-            let until = stretch.end.min(covered.end);
-            for position in at..until {
-                chunk.places.push((batch, position - covered.start));
-                chunk.keys.push(all_keys[index].at(position))?;
             }
-            at = until;
-            if chunk.places.len() >= CHUNK_ROWS || chunk.bytes >= CHUNK_BYTES {
+            if least == place {
+                return;
+            }
+            heap.swap(place, least);
+            place = least;
+        }
+    }
+
+    fn remove(&mut self, place: usize, inputs: &[Input<'_>]) {
+        self.0.swap_remove(place);
+        if place == 0 { self.sink(0, inputs) } else { self.build(inputs) }
+    }
+
+    /// The place of the input with the smallest key but for the first.
+    fn second(&self, inputs: &[Input<'_>]) -> Option<usize> {
+        match self.0.as_slice() {
+            [] | [_] => None,
+            [_, _] => Some(1),
+            [_, left, right, ..] => Some(if inputs[*right].key() < inputs[*left].key() { 2 } else { 1 }),
+        }
+    }
+}
+
+/// Merges the inputs into `out`. Uses as much memory as a few batches per input that is being read.
+pub(crate) async fn merge(layout: &Layout, mut inputs: Vec<Input<'_>>, out: &mut RunWriter<'_>) -> Result<()> {
+    let mut order = Order::new(&inputs);
+    let mut chunk = Chunk { batches: Vec::new(), places: Vec::new(), keys: layout.codec.empty(), bytes: 0 };
+    while let Some(&index) = order.0.first() {
+        // An input that was not read yet stands at a key that may be dead: it is looked at when its turn comes.
+        let second = order.second(&inputs);
+        let unopened = [Some(0), second].into_iter().flatten().find(|place| {
+            let input = &inputs[order.0[*place]];
+            !input.is_open() && (*place == 0 || input.key() <= inputs[index].key())
+        });
+        if let Some(place) = unopened {
+            let input = &mut inputs[order.0[place]];
+            input.seek(0)?;
+            if input.position < input.len {
+                order.sink(place, &inputs);
+            } else {
+                order.remove(place, &inputs);
+            }
+            continue;
+        }
+        let rival = second.map(|place| order.0[place]);
+        loop {
+            let position = inputs[index].position;
+            let end = match rival {
+                Some(rival) => {
+                    let [input, rival] = inputs.get_disjoint_mut([index, rival]).map_err(|_| two_live())?;
+                    input.stretch(Some(rival.key()))
+                }
+                None => inputs[index].stretch(None),
+            };
+            if end == position {
+                return Err(two_live());
+            }
+            let reached = chunk.take(layout, &mut inputs[index], end).await?;
+            inputs[index].seek(reached)?;
+            if chunk.is_full() {
                 chunk.write(out).await?;
                 chunk.forget(&mut inputs);
+            }
+            let input = &mut inputs[index];
+            if input.position == input.len {
+                // Nothing more is read from it.
+                input.batch = None;
+                input.rows = Rows::Pending { pending: &EMPTY, rows: &[] };
+                input.part = None;
+                order.remove(0, &inputs);
+                break;
+            }
+            if rival.is_some_and(|rival| inputs[index].key() >= inputs[rival].key()) {
+                order.sink(0, &inputs);
                 break;
             }
         }
-        let input = &mut inputs[index];
-        input.position = at;
-        input.skip_dead();
-        if input.key().is_some() {
-            heap.push(Reverse((all_keys[index].at(input.position), index)));
-        } else {
-            // Nothing more is read from it.
-            input.batch = None;
-            input.rows = Rows::Pending { pending: &EMPTY, rows: &[] };
-        }
     }
     chunk.write(out).await
+}
+
+/// Two inputs with one live key: a deletion vector is missing.
+fn two_live() -> Error {
+    Error::invalid("a key is live in two files of one bucket")
 }
 
 static EMPTY: Pending = Pending { batches: Vec::new(), starts: Vec::new() };
@@ -225,6 +319,37 @@ fn size(batch: &RecordBatch) -> usize {
 }
 
 impl Chunk {
+    fn is_full(&self) -> bool {
+        self.places.len() >= CHUNK_ROWS || self.bytes >= CHUNK_BYTES
+    }
+
+    /// Takes rows of `input` from its position on, up to `end`; they are unpacked and live. Ends early when it is
+    /// full, and says where.
+    async fn take(&mut self, layout: &Layout, input: &mut Input<'_>, end: usize) -> Result<usize> {
+        let mut at = input.position;
+        while at < end && !self.is_full() {
+            let (batch, covered) = loop {
+                match &input.batch {
+                    Some((batch, covered)) if covered.contains(&at) => break (*batch, covered.clone()),
+                    before => {
+                        let from = before.as_ref().map_or(0, |(_, covered)| covered.end);
+                        let batch = input.next_batch(layout, from).await?;
+                        input.batch = Some((self.batches.len(), from..from + batch.num_rows()));
+                        self.bytes += size(&batch);
+                        self.batches.push(batch);
+                    }
+                }
+            };
+            let until = end.min(covered.end);
+            self.places.extend((at..until).map(|position| (batch, position - covered.start)));
+            if let Some((range, keys)) = &input.part {
+                self.keys.extend_from(keys, at - range.start, until - range.start)?;
+            }
+            at = until;
+        }
+        Ok(at)
+    }
+
     async fn write(&mut self, out: &mut RunWriter<'_>) -> Result<()> {
         let (Some(first), Some(last)) = (self.places.first().copied(), self.places.last().copied()) else {
             return Ok(());
@@ -239,7 +364,7 @@ impl Chunk {
         };
         out.write(&batch, &self.keys).await?;
         self.places.clear();
-        self.keys = self.keys.empty();
+        self.keys.clear();
         Ok(())
     }
 

@@ -6,12 +6,14 @@
 //!
 //! In reading order:
 //!
-//! * `keys`: keys in a form that compares fast, and the sorted keys of one data file.
+//! * `keys`: keys in a form that compares fast; `key_index`: the sorted keys of the data files, in memory and on the
+//!   local disk.
 //! * `resolve`: several operations on one key become one outcome.
 //! * `levels`: where a run goes and which runs are merged, as a pure function over sizes and key ranges.
 //! * `run`: sorted rows become data files; `read`: data files become rows of the newest schema.
 //! * `merge`: several sorted inputs become one; `bucket`: the files of one bucket and a flush into it.
-//! * `flush`: buffered rows go to their buckets; `compaction`: merges that run beside the writer.
+//! * `flush`: buffered rows go to their buckets; `compaction`: merges that run beside the writer; `merges`: how many of
+//!   them run in the whole process, and what became of them.
 //! * `commit`: the difference to the last snapshot as manifests, index files and a snapshot.
 //! * `expire`: old snapshots, and objects that nothing leads to, are deleted.
 //! * `verify`: every object is read, and damage named.
@@ -23,10 +25,12 @@ mod commit;
 mod compaction;
 mod expire;
 mod flush;
+mod key_index;
 mod keys;
 mod layout;
 mod levels;
 mod merge;
+mod merges;
 mod names;
 mod read;
 mod resolve;
@@ -38,6 +42,8 @@ mod writer;
 use std::sync::Arc;
 
 pub use expire::{Expired, Hold, Holder, Orphans, Retention, expire_snapshots, remove_orphans};
+pub use key_index::{DEFAULT_KEY_MEMORY, KeyCache, LocalDirectory, LocalDisk};
+pub use merges::{Amount, Merge, MergeLog, MergePool, MergeReason, MergeState, Written};
 pub use verify::{Damage, Verified, tables_of, verify_table};
 pub use version::{LiveFile, TableVersion};
 pub use writer::TableWriter;
@@ -67,6 +73,24 @@ pub struct WriterContext {
     pub clock: Arc<dyn Clock>,
     /// Paimon's name for this writer; stable over restarts, never shared by two writers.
     pub commit_user: String,
+    /// What it shares with the writers of other tables.
+    pub resources: Arc<Resources>,
+}
+
+/// What the writers of all tables of a process share.
+#[derive(Debug)]
+pub struct Resources {
+    /// Where the keys of their data files are kept.
+    pub keys: Arc<KeyCache>,
+    /// Where their merges run.
+    pub merges: MergePool,
+}
+
+impl Default for Resources {
+    /// All keys stay in memory; a merge for each processor.
+    fn default() -> Self {
+        Self { keys: KeyCache::unbounded(), merges: MergePool::default() }
+    }
 }
 
 /// How a table is laid out and how eagerly its files are merged.

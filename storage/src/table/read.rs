@@ -18,7 +18,7 @@ use parquet::arrow::async_reader::{AsyncFileReader, ParquetRecordBatchStreamBuil
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
 
-use super::keys::Keys;
+use super::key_index::{KeySet, KeySetBuilder};
 use super::layout::{Layout, get};
 use crate::error::{Error, Result};
 use crate::paimon::{DataFileMeta, TableSchema};
@@ -203,13 +203,20 @@ pub(crate) async fn rows(
     Ok(stream.map(move |batch| mapping.apply(&object, &batch?)).boxed())
 }
 
-/// The keys of a data file. They must ascend: the key index and every merge rely on it.
-pub(crate) async fn keys(layout: &Layout, path: &Path, meta: &DataFileMeta) -> Result<Keys> {
+/// The keys of a data file: as they are on the local disk, or else from its key columns. They must ascend: the key
+/// index and every merge rely on it.
+pub(crate) async fn keys(layout: &Layout, path: &Path, meta: &DataFileMeta) -> Result<KeySet> {
     let object = path.as_ref();
+    let name = layout.key_file(&meta.file_name);
+    let cache = &layout.ctx.resources.keys;
+    let rows = usize::try_from(meta.row_count).map_err(|_| Error::corrupt(object, "its number of rows is negative"))?;
+    if let Some(found) = KeySet::find(cache, &name, rows) {
+        return Ok(found);
+    }
     let schema = file_schema(layout, path, meta)?;
     let names = &schema.primary_keys;
     let mut stream = columns(layout, path, meta, names).await?;
-    let mut keys = layout.codec.empty();
+    let mut keys = KeySetBuilder::new(cache, layout.codec.empty());
     while let Some(batch) = stream.try_next().await? {
         let arrays = names.iter().zip(layout.codec.types()).map(|(name, data_type)| {
             let column = batch.column_by_name(name);
@@ -220,12 +227,15 @@ pub(crate) async fn keys(layout: &Layout, path: &Path, meta: &DataFileMeta) -> R
             )
         });
         let arrays = arrays.collect::<Result<Vec<_>>>()?;
-        let more = layout.codec.encode(&arrays).map_err(|error| Error::corrupt(object, error.to_string()))?;
-        keys.extend(&more)?;
+        let corrupt = |error: Error| Error::corrupt(object, error.to_string());
+        let more = layout.codec.encode(&arrays).map_err(corrupt)?;
+        keys.push(&more, 0..more.len()).map_err(corrupt)?;
     }
-    if keys.len() as i64 != meta.row_count || !keys.ascends() {
-        return Err(Error::corrupt(object, "its rows are not sorted by key, or not as many as the manifest says"));
+    if keys.len() != rows {
+        return Err(Error::corrupt(object, "it has not as many rows as the manifest says"));
     }
-    keys.shrink();
-    Ok(keys)
+    if rows == 0 {
+        return Err(Error::corrupt(object, "it has no rows"));
+    }
+    keys.finish(name)
 }

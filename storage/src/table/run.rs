@@ -11,6 +11,7 @@ use arrow::row::{RowConverter, SortField};
 use object_store::path::Path;
 use roaring::RoaringBitmap;
 
+use super::key_index::{KeySet, KeySetBuilder};
 use super::keys::{KeyRange, Keys};
 use super::layout::Layout;
 use super::levels::TOP;
@@ -18,6 +19,7 @@ use crate::error::{Error, Result};
 use crate::paimon::binary_row;
 use crate::paimon::data_file::{Age, DataFileWriter};
 use crate::paimon::{DataFileMeta, FileSource, SimpleStats};
+use crate::store::{self, Pieces, Upload};
 
 /// Encoded bytes after which a data file ends, whatever its rows.
 pub(crate) const FILE_BYTES: usize = 128 << 20;
@@ -28,7 +30,7 @@ pub(crate) struct DataFile {
     pub(crate) meta: Arc<DataFileMeta>,
     pub(crate) path: Path,
     /// The key of each row.
-    pub(crate) keys: Arc<Keys>,
+    pub(crate) keys: Arc<KeySet>,
     pub(crate) range: KeyRange,
     /// Positions of rows that are gone.
     pub(crate) deleted: Arc<RoaringBitmap>,
@@ -37,9 +39,9 @@ pub(crate) struct DataFile {
 }
 
 impl DataFile {
-    pub(crate) fn new(meta: DataFileMeta, path: Path, keys: Keys, deleted: RoaringBitmap) -> Result<Self> {
-        let range = KeyRange::of(&keys).ok_or_else(|| Error::corrupt(path.as_ref(), "it has no rows"))?;
-        Ok(Self { meta: Arc::new(meta), path, keys: Arc::new(keys), range, deleted: Arc::new(deleted), merging: false })
+    pub(crate) fn new(meta: DataFileMeta, path: Path, keys: KeySet, deleted: RoaringBitmap) -> Self {
+        let range = keys.range().clone();
+        Self { meta: Arc::new(meta), path, keys: Arc::new(keys), range, deleted: Arc::new(deleted), merging: false }
     }
 
     pub(crate) fn rows(&self) -> u64 {
@@ -58,6 +60,7 @@ pub(crate) struct RunWriter<'a> {
     level: i32,
     sequence: i64,
     source: FileSource,
+    age: Age,
     stop: Option<Arc<AtomicBool>>,
     /// Columns that hardly repeat a value; known once the first rows have been seen.
     distinct: Option<Vec<usize>>,
@@ -67,16 +70,44 @@ pub(crate) struct RunWriter<'a> {
 
 struct OpenFile {
     name: String,
-    writer: DataFileWriter<Vec<u8>>,
-    keys: Keys,
+    writer: DataFileWriter<Pieces>,
+    keys: KeySetBuilder,
     bounds: KeyBounds,
+    /// Bytes that the limit on merges has been asked for.
+    paced: u64,
+    /// Where the parts go that are written already.
+    upload: Option<Upload>,
+}
+
+impl OpenFile {
+    /// Writes what makes whole parts of the file.
+    async fn send_full_parts(&mut self, layout: &Layout, bucket: u32) -> Result<()> {
+        while let Some(part) = self.writer.sink_mut().take_full(store::PART_PIECES) {
+            let upload = match &mut self.upload {
+                Some(upload) => upload,
+                None => {
+                    let path = layout.paths.data_file(bucket, &self.name);
+                    self.upload.insert(Upload::begin(&**layout.store(), &path).await?)
+                }
+            };
+            upload.part(part).await?;
+        }
+        Ok(())
+    }
 }
 
 impl<'a> RunWriter<'a> {
     /// Every row gets the same sequence number: a run has one row per key, and rows of different runs are told apart
     /// by their runs' numbers.
     pub(crate) fn new(layout: &'a Layout, bucket: u32, level: i32, sequence: i64, source: FileSource) -> Self {
-        Self { layout, bucket, level, sequence, source, stop: None, distinct: None, open: None, done: Vec::new() }
+        let age = if level == TOP { Age::Old } else { Age::Young };
+        Self { layout, bucket, level, sequence, source, age, stop: None, distinct: None, open: None, done: Vec::new() }
+    }
+
+    /// Compresses for this age; without it, that follows from the level.
+    pub(crate) fn aged(mut self, age: Age) -> Self {
+        self.age = age;
+        self
     }
 
     /// Fails at the next write once `stop` is set.
@@ -97,16 +128,23 @@ impl<'a> RunWriter<'a> {
                 Some(open) => open,
                 None => {
                     let name = layout.names.data_file();
-                    let age = if self.level == TOP { Age::Old } else { Age::Young };
                     let distinct = match &self.distinct {
                         Some(distinct) => distinct,
                         None => self.distinct.insert(distinct_columns(layout, batch)?),
                     };
                     let distinct: Vec<&str> =
                         distinct.iter().map(|column| layout.schema.fields[*column].name.as_str()).collect();
-                    let writer = DataFileWriter::new(name.as_str(), Vec::new(), &layout.schema, age, &distinct)?;
-                    let keys = layout.codec.empty();
-                    self.open.insert(OpenFile { name, writer, keys, bounds: KeyBounds::default() })
+                    let writer =
+                        DataFileWriter::new(name.as_str(), Pieces::default(), &layout.schema, self.age, &distinct)?;
+                    let keys = KeySetBuilder::new(&layout.ctx.resources.keys, layout.codec.empty());
+                    self.open.insert(OpenFile {
+                        name,
+                        writer,
+                        keys,
+                        bounds: KeyBounds::default(),
+                        paced: 0,
+                        upload: None,
+                    })
                 }
             };
             let room = layout.options.rows_per_file.max(1).saturating_sub(open.keys.len()).max(1);
@@ -115,10 +153,12 @@ impl<'a> RunWriter<'a> {
             let key_arrays = layout.key_arrays(&part);
             open.bounds.add(&key_arrays)?;
             open.writer.write(&file_batch(&open.writer, &key_arrays, self.sequence, &part)?)?;
-            if offset == 0 && len == batch.num_rows() {
-                open.keys.extend(keys)?;
-            } else {
-                open.keys.extend(&keys.gather(offset as u32..(offset + len) as u32)?)?;
+            open.keys.push(keys, offset..offset + len)?;
+            if self.stop.is_some() {
+                let bytes = open.writer.estimated_bytes() as u64;
+                layout.ctx.resources.merges.pace(bytes.saturating_sub(open.paced)).await;
+                open.paced = open.paced.max(bytes);
+                open.send_full_parts(layout, self.bucket).await?;
             }
             offset += len;
             let full = open.keys.len() >= layout.options.rows_per_file || open.writer.estimated_bytes() >= FILE_BYTES;
@@ -132,15 +172,15 @@ impl<'a> RunWriter<'a> {
     async fn end_file(&mut self) -> Result<()> {
         let Some(open) = self.open.take() else { return Ok(()) };
         let layout = self.layout;
-        let OpenFile { name, writer, mut keys, bounds } = open;
-        let bytes = writer.finish()?;
+        let OpenFile { name, writer, keys, bounds, upload, .. } = open;
+        let (pieces, size) = writer.finish_sized()?;
         let path = layout.paths.data_file(self.bucket, &name);
         let types = &layout.key_types;
         let (first, last) = bounds.first_and_last()?;
         let (min, max) = bounds.min_and_max()?;
         let meta = DataFileMeta {
             file_name: name,
-            file_size: bytes.len() as i64,
+            file_size: size as i64,
             row_count: keys.len() as i64,
             min_key: binary_row::serialize(types, &first, 0)?,
             max_key: binary_row::serialize(types, &last, 0)?,
@@ -165,10 +205,35 @@ impl<'a> RunWriter<'a> {
             write_cols: None,
             write_cols_sequences: None,
         };
-        layout.put(&path, bytes).await?;
-        keys.shrink();
-        self.done.push(DataFile::new(meta, path, keys, RoaringBitmap::new())?);
+        match upload {
+            None => layout.put_pieces(&path, pieces).await?,
+            Some(mut upload) => {
+                let rest = pieces.finish();
+                let sent = async {
+                    for part in rest.chunks(store::PART_PIECES) {
+                        upload.part(part.to_vec()).await?;
+                    }
+                    Ok(())
+                };
+                match sent.await {
+                    Ok(()) => upload.finish().await?,
+                    Err(error) => {
+                        upload.abort().await;
+                        return Err(error);
+                    }
+                }
+            }
+        }
+        let keys = keys.finish(layout.key_file(&meta.file_name))?;
+        self.done.push(DataFile::new(meta, path, keys, RoaringBitmap::new()));
         Ok(())
+    }
+
+    /// Gives up the file that is being written.
+    pub(crate) async fn abort(mut self) {
+        if let Some(upload) = self.open.take().and_then(|open| open.upload) {
+            upload.abort().await;
+        }
     }
 
     /// The files, in key order.
@@ -208,7 +273,7 @@ fn distinct_columns(layout: &Layout, batch: &RecordBatch) -> Result<Vec<usize>> 
 
 /// Rows as they stand in the file: the key columns once more, the sequence number and the kind before the columns.
 fn file_batch(
-    writer: &DataFileWriter<Vec<u8>>,
+    writer: &DataFileWriter<Pieces>,
     key_arrays: &[ArrayRef],
     sequence: i64,
     batch: &RecordBatch,

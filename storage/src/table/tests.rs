@@ -15,7 +15,8 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use super::{RowKind, TableOptions, TableVersion, TableWriter, WriterContext};
+use super::key_index::tests::MemoryDisk;
+use super::{KeyCache, MergePool, Resources, RowKind, TableOptions, TableVersion, TableWriter, WriterContext};
 use crate::checkpoint::publish;
 use crate::clock::ManualClock;
 use crate::paimon::{
@@ -25,6 +26,7 @@ use crate::store::faulty::{Fault, Faulty, Operation};
 use crate::store::{StoreRef, read};
 
 mod damage;
+mod merging;
 
 /// A row as text, by field id; a field that is missing is NULL.
 pub(super) type Row = BTreeMap<i32, Option<String>>;
@@ -220,7 +222,16 @@ fn context() -> WriterContext {
 }
 
 fn context_on(store: StoreRef) -> WriterContext {
-    WriterContext { store, clock: Arc::new(ManualClock::new(1_700_000_000_000)), commit_user: "writer".to_owned() }
+    WriterContext {
+        store,
+        clock: Arc::new(ManualClock::new(1_700_000_000_000)),
+        commit_user: "writer".to_owned(),
+        // So little memory that nearly every key is read from the disk.
+        resources: Arc::new(Resources {
+            keys: KeyCache::new(Arc::new(MemoryDisk::default()), 2000),
+            merges: MergePool::default(),
+        }),
+    }
 }
 
 pub(super) fn small_options(buckets: u32) -> TableOptions {
@@ -287,7 +298,11 @@ impl Trial {
             84..88 => self.reopen().await,
             88..91 => self.evolve().await,
             91..93 => self.writer.compact().await.unwrap(),
-            93..94 => {
+            93 => {
+                let merges = Arc::clone(self.writer.merges());
+                tokio::spawn(async move { merges.merge_all().await });
+            }
+            94 => {
                 self.writer.truncate().await.unwrap();
                 self.model.rows.clear();
                 if let Some(deleted) = &mut self.model.deleted {

@@ -11,13 +11,14 @@ use object_store::path::Path;
 use tokio::runtime::Handle;
 use tokio::task::spawn_blocking;
 
-use super::bucket::Bucket;
+use super::bucket::{Bucket, FullMerge};
 use super::commit::{History, read_snapshot};
-use super::compaction::{self, Job};
+use super::compaction::{self, Finished, Job};
 use super::flush::{Buffer, flush};
-use super::keys::Keys;
+use super::key_index::KeySet;
 use super::layout::{Layout, numbers};
 use super::levels::LEVELS;
+use super::merges::{Amount, MergeLog, MergeReason};
 use super::names::Names;
 use super::resolve::Tombstones;
 use super::run::DataFile;
@@ -41,6 +42,9 @@ pub struct TableWriter {
     loading: Option<u32>,
     last_loading: u32,
     jobs: Vec<Job>,
+    merges: Arc<MergeLog>,
+    /// The number of full merges that were begun.
+    full_merges: u64,
     /// Snapshots to be prepared before the next merge may begin.
     pause: u32,
     /// Whether something was changed since the last prepared snapshot, other than in a bucket.
@@ -103,6 +107,8 @@ impl TableWriter {
         let mut deleted = version::vectors(layout.store(), &layout.paths, history.index()).await?;
 
         let layout = Arc::new(layout);
+        let key_files = files.iter().map(|(_, meta)| layout.key_file(&meta.file_name)).collect();
+        KeySet::sweep(&layout.ctx.resources.keys, layout.paths.root().as_ref(), &key_files);
         let mut buckets: Vec<Bucket> = (0..layout.options.buckets).map(Bucket::new).collect();
         let loaded = files.into_iter().map(|(bucket, meta)| load_keys(Arc::clone(&layout), bucket, meta));
         let mut loaded = stream::iter(loaded).buffer_unordered(parallelism());
@@ -111,7 +117,7 @@ impl TableWriter {
             let bucket = bucket.ok_or_else(|| Error::corrupt(path.as_ref(), "its bucket is none of the table's"))?;
             bucket.next_sequence = bucket.next_sequence.max(meta.max_sequence_number + 1);
             let deleted = deleted.remove(&meta.file_name).unwrap_or_default();
-            bucket.files.push(DataFile::new(Arc::unwrap_or_clone(meta), path, keys, deleted)?);
+            bucket.files.push(DataFile::new(Arc::unwrap_or_clone(meta), path, keys, deleted));
         }
         drop(loaded);
         let mut writer = Self::new(Arc::unwrap_or_clone(layout), buckets, history, false);
@@ -128,6 +134,8 @@ impl TableWriter {
             loading: None,
             last_loading: 0,
             jobs: Vec::new(),
+            merges: Arc::default(),
+            full_merges: 0,
             pause: 0,
             changed,
             uncommitted: false,
@@ -138,6 +146,11 @@ impl TableWriter {
     /// The schema that batches must have.
     pub fn schema(&self) -> &Arc<TableSchema> {
         &self.layout.schema
+    }
+
+    /// The table's merges, and how much is written for it, as they go on.
+    pub fn merges(&self) -> &Arc<MergeLog> {
+        &self.merges
     }
 
     /// The number of live rows, those not flushed yet aside.
@@ -215,6 +228,7 @@ impl TableWriter {
             || !self.buffer.is_empty()
             || self.buckets.iter().any(|bucket| bucket.changed)
             || self.jobs.iter().any(Job::is_finished)
+            || (self.merges.wanted() > self.full_merges && self.loading.is_none())
     }
 
     fn check(&self) -> Result<()> {
@@ -234,7 +248,12 @@ impl TableWriter {
         self.install_finished().await?;
         let buckets = std::mem::take(&mut self.buckets);
         let empty = self.new_buffer();
-        self.buckets = flush(&self.layout, std::mem::replace(&mut self.buffer, empty), buckets).await?;
+        let buffer = std::mem::replace(&mut self.buffer, empty);
+        let rows = buffer.len() as u64;
+        self.buckets = flush(&self.layout, buffer, buckets).await?;
+        let mut written = Amount::default();
+        self.buckets.iter_mut().for_each(|bucket| written.add(std::mem::take(&mut bucket.flushed)));
+        self.merges.flushed(rows, written);
         self.forget_tombstones();
         self.failed = false;
         Ok(())
@@ -269,6 +288,7 @@ impl TableWriter {
         self.check()?;
         self.jobs.clear();
         self.buffer = self.new_buffer();
+        // With nothing left, a full merge is done too.
         self.buckets.iter_mut().for_each(Bucket::clear);
         Ok(())
     }
@@ -305,9 +325,11 @@ impl TableWriter {
         loop {
             self.start_merges();
             let Some(job) = self.jobs.pop() else { break };
-            let (bucket, reserved, began) = job.parts();
-            let output = job.output().await?;
-            self.buckets[bucket].install(&reserved, &began, output)?;
+            let Finished { bucket, reserved, began, reason, output } = job.finish().await;
+            self.buckets[bucket].install(&self.layout.codec.empty(), &reserved, &began, output?)?;
+            if reason == MergeReason::Request {
+                self.buckets[bucket].full_merge = FullMerge::No;
+            }
         }
         self.failed = false;
         Ok(())
@@ -315,6 +337,7 @@ impl TableWriter {
 
     /// Begins the merges that are due.
     fn start_merges(&mut self) {
+        self.note_full_merges();
         if !self.layout.options.compaction {
             return;
         }
@@ -325,7 +348,7 @@ impl TableWriter {
         for (index, bucket) in self.buckets.iter_mut().enumerate() {
             while self.jobs.len() < compaction::JOBS {
                 let plan = compaction::plan(bucket, &self.layout, self.loading.is_some());
-                let job = plan.and_then(|plan| Job::start(index, bucket, &plan, Arc::clone(&self.layout)));
+                let job = plan.and_then(|plan| Job::start(index, bucket, &plan, &self.layout, &self.merges));
                 match job {
                     Some(job) => self.jobs.push(job),
                     None => break,
@@ -334,14 +357,36 @@ impl TableWriter {
         }
     }
 
+    /// Learns of full merges that were asked for, and tells those who wait for one that it is done.
+    fn note_full_merges(&mut self) {
+        let wanted = self.merges.wanted();
+        if wanted > self.full_merges && self.loading.is_none() {
+            self.full_merges = wanted;
+            self.pause = 0;
+            self.buckets.iter_mut().filter(|b| !b.is_merged()).for_each(|b| b.full_merge = FullMerge::Wanted);
+        }
+        if self.merges.done() < self.full_merges && self.buckets.iter().all(|b| b.full_merge == FullMerge::No) {
+            self.merges.set_done(self.full_merges);
+        }
+    }
+
     /// Takes over the outputs of merges that have ended.
     async fn install_finished(&mut self) -> Result<()> {
         while let Some(index) = self.jobs.iter().position(Job::is_finished) {
             let job = self.jobs.swap_remove(index);
-            let (bucket, reserved, began) = job.parts();
-            match job.output().await {
-                Ok(output) => self.buckets[bucket].install(&reserved, &began, output)?,
+            let Finished { bucket, reserved, began, reason, output } = job.finish().await;
+            let is_full = reason == MergeReason::Request;
+            match output {
+                Ok(output) => {
+                    self.buckets[bucket].install(&self.layout.codec.empty(), &reserved, &began, output)?;
+                    if is_full {
+                        self.buckets[bucket].full_merge = FullMerge::No;
+                    }
+                }
                 Err(error) => {
+                    if is_full {
+                        self.buckets[bucket].full_merge = FullMerge::Wanted;
+                    }
                     let table = self.layout.paths.root();
                     tracing::warn!(%table, bucket, %error, "a merge failed; its files stay as they are for now");
                     self.buckets[bucket].abandon(&reserved, &began);
@@ -362,6 +407,12 @@ impl TableWriter {
     #[cfg(test)]
     pub(super) fn buckets(&self) -> &[Bucket] {
         &self.buckets
+    }
+}
+
+impl Drop for TableWriter {
+    fn drop(&mut self) {
+        self.merges.close();
     }
 }
 
@@ -386,7 +437,7 @@ async fn load_keys(
     layout: Arc<Layout>,
     bucket: u32,
     meta: Arc<DataFileMeta>,
-) -> Result<(u32, Arc<DataFileMeta>, Path, Keys)> {
+) -> Result<(u32, Arc<DataFileMeta>, Path, KeySet)> {
     let runtime = Handle::current();
     let path = layout.paths.data_file(bucket, &meta.file_name);
     let work = move || {

@@ -384,3 +384,19 @@ fn malformed_sources() {
         assert_eq!((error.sqlstate, error.position), ("42601", Some(position)), "{text}: {error:?}");
     }
 }
+
+#[test]
+fn a_table_to_compact_has_a_schema_or_not() {
+    let name = |text: &str| Some(text.to_owned());
+    for (text, schema, table) in [
+        ("COMPACT TABLE orders", None, "orders"),
+        ("compact table shop.orders;", name("shop"), "orders"),
+        ("COMPACT TABLE \"My DB\".\"T\"", name("My DB"), "T"),
+    ] {
+        let Statement::CompactTable { schema: found, table: found_table } = one(text) else { panic!("{text}") };
+        assert_eq!((found.map(|name| name.value), found_table.value.as_str()), (schema, table), "{text}");
+    }
+    for wrong in ["COMPACT TABLE", "COMPACT TABLE shop.", "COMPACT TABLE a b", "COMPACT orders"] {
+        fault(wrong);
+    }
+}

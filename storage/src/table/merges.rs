@@ -1,0 +1,343 @@
+//! The merges of all tables of a process: how many run at one time, how much they write, and what became of them.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::Instant;
+
+use super::writer::parallelism;
+use crate::error::{Error, Result};
+
+/// A merge of more rows than this is long: not all threads may be taken by such merges.
+const LONG_ROWS: u64 = 1_000_000;
+/// Ended merges that are remembered for each table.
+const REMEMBERED: usize = 64;
+
+/// Where merges wait for their turn.
+///
+/// They run in the order in which they became due, and a table has at most two of them waiting or running, so that
+/// tables take turns. A long one leaves a thread to the short ones, which keep the number of runs down.
+#[derive(Debug)]
+pub struct MergePool {
+    any: Arc<Semaphore>,
+    long: Arc<Semaphore>,
+    /// Bytes a second that all merges together write; none is without limit.
+    bytes_per_second: Option<u64>,
+    /// When the bytes written so far are paid for.
+    paid: Mutex<Option<Instant>>,
+}
+
+impl Default for MergePool {
+    fn default() -> Self {
+        Self::new(parallelism(), None)
+    }
+}
+
+/// The right to run a merge.
+pub(crate) struct Turn {
+    _any: OwnedSemaphorePermit,
+    _long: Option<OwnedSemaphorePermit>,
+}
+
+impl MergePool {
+    /// Up to `threads` merges at one time, which write up to so many bytes a second together.
+    pub fn new(threads: usize, bytes_per_second: Option<u64>) -> Self {
+        let threads = threads.clamp(1, Semaphore::MAX_PERMITS / 2);
+        Self {
+            any: Arc::new(Semaphore::new(threads + 1)),
+            long: Arc::new(Semaphore::new(threads)),
+            bytes_per_second,
+            paid: Mutex::new(None),
+        }
+    }
+
+    /// Waits until a merge of `rows` rows may run.
+    pub(crate) async fn turn(&self, rows: u64) -> Result<Turn> {
+        let ended = |_| Error::invalid("merges have ended");
+        let long = match rows > LONG_ROWS {
+            true => Some(Arc::clone(&self.long).acquire_owned().await.map_err(ended)?),
+            false => None,
+        };
+        Ok(Turn { _any: Arc::clone(&self.any).acquire_owned().await.map_err(ended)?, _long: long })
+    }
+
+    /// Called after `bytes` were written: waits as long as the limit asks for.
+    pub(crate) async fn pace(&self, bytes: u64) {
+        let Some(limit) = self.bytes_per_second else { return };
+        let until = {
+            let mut paid = self.paid.lock().unwrap_or_else(PoisonError::into_inner);
+            let until = paid_for(*paid, Instant::now(), bytes, limit);
+            *paid = Some(until);
+            until
+        };
+        tokio::time::sleep_until(until).await;
+    }
+}
+
+/// When `bytes` more are paid for at `limit` bytes a second, if all before are at `paid`.
+fn paid_for(paid: Option<Instant>, now: Instant, bytes: u64, limit: u64) -> Instant {
+    paid.map_or(now, |paid| paid.max(now)) + Duration::from_secs_f64(bytes as f64 / limit.max(1) as f64)
+}
+
+/// What a merge was begun for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MergeReason {
+    /// Runs of one size.
+    Runs,
+    /// Too many rows of a file are dead.
+    DeadRows,
+    /// Small files side by side.
+    SmallFiles,
+    /// It was asked for.
+    Request,
+}
+
+/// Where a merge stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MergeState {
+    /// It waits for its turn.
+    Waiting,
+    /// It runs.
+    Running,
+    /// Its output took the place of its input.
+    Done,
+    /// It was given up; its input stays as it was.
+    Failed(String),
+}
+
+/// One merge that runs beside a table's writer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Merge {
+    /// Counts the table's merges since its writer was opened.
+    pub id: u64,
+    /// The bucket.
+    pub bucket: u32,
+    /// Why it was begun.
+    pub reason: MergeReason,
+    /// The level of its output.
+    pub level: i32,
+    /// Files, live rows and bytes read.
+    pub input: Amount,
+    /// Files, rows and bytes written; nothing until it is done.
+    pub output: Amount,
+    /// When it became due, in milliseconds since 1970.
+    pub due_ms: i64,
+    /// When it ended.
+    pub ended_ms: Option<i64>,
+    /// Where it stands.
+    pub state: MergeState,
+}
+
+/// A number of files, with their rows and bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Amount {
+    /// Files.
+    pub files: u64,
+    /// Rows, dead ones aside.
+    pub rows: u64,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+/// How much was written for a table since its writer was opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Written {
+    /// Rows that came, in flushes.
+    pub applied_rows: u64,
+    /// By flushes, including the runs that they merged with.
+    pub flushed: Amount,
+    /// By merges beside the writer.
+    pub merged: Amount,
+}
+
+/// A table's merges and what was written for it. Shared by its writer and those who watch it.
+#[derive(Debug, Default)]
+pub struct MergeLog {
+    state: Mutex<Log>,
+    requests: watch::Sender<Requests>,
+}
+
+/// Full merges that were asked for, and carried out, since the writer was opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Requests {
+    wanted: u64,
+    done: u64,
+    /// The writer is gone.
+    closed: bool,
+}
+
+#[derive(Debug, Default)]
+struct Log {
+    next: u64,
+    merges: VecDeque<Merge>,
+    written: Written,
+}
+
+impl MergeLog {
+    fn locked(&self) -> MutexGuard<'_, Log> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The merges that wait or run, and those that ended last, oldest first.
+    pub fn merges(&self) -> Vec<Merge> {
+        self.locked().merges.iter().cloned().collect()
+    }
+
+    /// How much was written.
+    pub fn written(&self) -> Written {
+        self.locked().written
+    }
+
+    /// Asks for everything to be merged into as few files as possible, without dead rows, and waits until the writer
+    /// has done so; the next checkpoint shows it. `false` if the writer went away before. Safe to give up.
+    pub async fn merge_all(&self) -> bool {
+        let mut wanted = 0;
+        self.requests.send_modify(|requests| {
+            requests.wanted += 1;
+            wanted = requests.wanted;
+        });
+        let mut seen = self.requests.subscribe();
+        let outcome = seen.wait_for(|requests| requests.done >= wanted || requests.closed).await;
+        outcome.is_ok_and(|requests| requests.done >= wanted)
+    }
+
+    /// The number of full merges that were asked for.
+    pub(crate) fn wanted(&self) -> u64 {
+        self.requests.borrow().wanted
+    }
+
+    /// The number of full merges that were carried out.
+    pub(crate) fn done(&self) -> u64 {
+        self.requests.borrow().done
+    }
+
+    pub(crate) fn set_done(&self, done: u64) {
+        self.requests.send_modify(|requests| requests.done = done);
+    }
+
+    /// The writer is gone.
+    pub(crate) fn close(&self) {
+        self.requests.send_modify(|requests| requests.closed = true);
+    }
+
+    pub(crate) fn begin(&self, merge: Merge) -> u64 {
+        let mut log = self.locked();
+        let id = log.next;
+        log.next += 1;
+        while log.merges.len() >= REMEMBERED {
+            let Some(ended) = log.merges.iter().position(|merge| merge.ended_ms.is_some()) else { break };
+            log.merges.remove(ended);
+        }
+        log.merges.push_back(Merge { id, ..merge });
+        id
+    }
+
+    pub(crate) fn set(&self, id: u64, state: MergeState) {
+        if let Some(merge) = self.locked().merges.iter_mut().find(|merge| merge.id == id) {
+            merge.state = state;
+        }
+    }
+
+    pub(crate) fn end(&self, id: u64, output: Amount, state: MergeState, now_ms: i64) {
+        let mut log = self.locked();
+        log.written.merged.add(output);
+        if let Some(merge) = log.merges.iter_mut().find(|merge| merge.id == id) {
+            (merge.output, merge.state, merge.ended_ms) = (output, state, Some(now_ms));
+        }
+    }
+
+    pub(crate) fn flushed(&self, applied_rows: u64, written: Amount) {
+        let mut log = self.locked();
+        log.written.applied_rows += applied_rows;
+        log.written.flushed.add(written);
+    }
+}
+
+impl MergeReason {
+    /// The value shown in `sys.compactions`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Runs => "runs",
+            Self::DeadRows => "dead-rows",
+            Self::SmallFiles => "small-files",
+            Self::Request => "request",
+        }
+    }
+}
+
+impl MergeState {
+    /// The value shown in `sys.compactions`.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Running => "running",
+            Self::Done => "done",
+            Self::Failed(_) => "failed",
+        }
+    }
+}
+
+impl Amount {
+    pub(crate) fn add(&mut self, other: Self) {
+        self.files += other.files;
+        self.rows += other.rows;
+        self.bytes += other.bytes;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_short_merge_finds_a_thread_beside_long_ones() {
+        let pool = MergePool::new(2, None);
+        let long = [pool.turn(LONG_ROWS + 1).await.unwrap(), pool.turn(LONG_ROWS + 1).await.unwrap()];
+        let short = pool.turn(10).await.unwrap();
+        let third = tokio::time::timeout(Duration::from_millis(20), pool.turn(LONG_ROWS + 1));
+        assert!(third.await.is_err());
+        drop(long);
+        drop(short);
+        pool.turn(LONG_ROWS + 1).await.unwrap();
+    }
+
+    #[test]
+    fn writing_is_held_down_to_the_limit() {
+        let now = Instant::now();
+        let mut paid = None;
+        for _ in 0..10 {
+            paid = Some(paid_for(paid, now, 500, 1000));
+        }
+        assert_eq!(paid, Some(now + Duration::from_secs(5)));
+        // What was not used up is not saved.
+        let later = now + Duration::from_secs(60);
+        assert_eq!(paid_for(paid, later, 500, 1000), later + Duration::from_millis(500));
+    }
+
+    #[test]
+    fn running_merges_are_not_forgotten() {
+        let log = MergeLog::default();
+        let merge = Merge {
+            id: 0,
+            bucket: 0,
+            reason: MergeReason::Runs,
+            level: 1,
+            input: Amount::default(),
+            output: Amount::default(),
+            due_ms: 1,
+            ended_ms: None,
+            state: MergeState::Waiting,
+        };
+        let first = log.begin(merge.clone());
+        for n in 0..200 {
+            let id = log.begin(merge.clone());
+            log.end(id, Amount { files: 1, rows: n, bytes: 10 }, MergeState::Done, 2);
+        }
+        let merges = log.merges();
+        assert_eq!((merges.len(), merges[0].id), (REMEMBERED, first));
+        assert_eq!(merges.last().map(|merge| merge.output.rows), Some(199));
+        assert_eq!(log.written().merged, Amount { files: 200, rows: 199 * 100, bytes: 2000 });
+    }
+}
