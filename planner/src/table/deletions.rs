@@ -62,6 +62,17 @@ impl SelectionCache {
     }
 }
 
+/// The selection of `chosen` rows, which ascend and are among the file's `rows`.
+pub(crate) fn chosen_rows(path: &Path, rows: u64, chosen: &[u32]) -> Result<ParquetRowSelection> {
+    if chosen.last().is_some_and(|last| u64::from(*last) >= rows) {
+        return Err(DataFusionError::Execution(format!(
+            "the key index names a row of data file {path} beyond the file's {rows} rows"
+        )));
+    }
+    let ranges = chosen.chunk_by(|a, b| a + 1 == *b).map(|run| run[0] as usize..run[0] as usize + run.len());
+    Ok(ParquetRowSelection::new(RowSelection::from_consecutive_ranges(ranges, rows as usize)))
+}
+
 impl Entries {
     fn insert(&mut self, path: &Path, mut entry: Entry) {
         if entry.bytes > CACHE_BYTES {
@@ -127,6 +138,15 @@ mod tests {
         );
         assert_eq!(selectors(&path, 3, &RoaringBitmap::new()).unwrap(), [RowSelector::select(3)]);
         assert!(selectors(&path, 9, &deleted).unwrap_err().to_string().contains("beyond the file's 9 rows"));
+    }
+
+    #[test]
+    fn chosen_rows_are_all_that_is_selected() {
+        let path = Path::from("f");
+        let selection = chosen_rows(&path, 10, &[0, 3, 4, 9]).unwrap();
+        assert_eq!(selection.selection().row_count(), 4);
+        assert_eq!(selection.selection().iter().map(|part| part.row_count).sum::<usize>(), 10);
+        assert!(chosen_rows(&path, 9, &[9]).is_err());
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod catalog;
 mod checked;
 mod deletions;
 mod evolution;
+mod key_filter;
 mod provider;
 mod scan;
 mod statistics;

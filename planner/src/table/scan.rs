@@ -6,6 +6,7 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::Session;
+use datafusion::common::stats::Precision;
 use datafusion::common::{DataFusionError, Result};
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::parquet::CachedParquetFileReaderFactory;
@@ -18,11 +19,12 @@ use datafusion::physical_plan::empty::EmptyExec;
 use datafusion::physical_plan::union::UnionExec;
 use object_store::ObjectMeta;
 use tidegate_storage::store::checked::FOOTER_BYTES;
-use tidegate_storage::table::{LiveFile, TableVersion};
+use tidegate_storage::table::{Candidate, TableVersion};
 
 use super::checked::{CheckedReaders, CheckedSource};
-use super::deletions::SelectionCache;
+use super::deletions::{SelectionCache, chosen_rows};
 use super::evolution::{ColumnMapping, MappedColumns};
+use super::key_filter::keys_asked_for;
 use super::statistics::{file_statistics, files_statistics, schema_id};
 
 /// Under this URL the store of the mirrored tables is registered in a runtime environment. No client can name it.
@@ -43,12 +45,17 @@ pub(super) fn scan(
     schema: &SchemaRef,
     state: &dyn Session,
     projection: Option<&Vec<usize>>,
-    _filters: &[Expr],
+    filters: &[Expr],
     limit: Option<usize>,
 ) -> Result<Arc<dyn ExecutionPlan>> {
-    let mut by_mapping: BTreeMap<ColumnMapping, Vec<&LiveFile>> = BTreeMap::new();
+    let candidates = match keys_asked_for(filters, &version.schema, schema)? {
+        Some(keys) => version.candidates(&keys).map_err(|error| DataFusionError::External(Box::new(error)))?,
+        None => version.files.iter().map(|file| Candidate { file, rows: None }).collect(),
+    };
+    let mut by_mapping: BTreeMap<ColumnMapping, Vec<Candidate<'_>>> = BTreeMap::new();
     let mut mappings: BTreeMap<u64, ColumnMapping> = BTreeMap::new();
-    for file in version.files.iter().filter(|file| file.row_count() > 0) {
+    for candidate in candidates.into_iter().filter(|candidate| candidate.file.row_count() > 0) {
+        let file = candidate.file;
         let mapping = match schema_id(&file.meta).and_then(|id| Some((id, version.schemas.get(&id)?))) {
             Some((id, written)) => {
                 mappings.entry(id).or_insert_with(|| ColumnMapping::new(&version.schema, written)).clone()
@@ -60,7 +67,7 @@ pub(super) fn scan(
                 )));
             }
         };
-        by_mapping.entry(mapping).or_default().push(file);
+        by_mapping.entry(mapping).or_default().push(candidate);
     }
     let mut plans = Vec::with_capacity(by_mapping.len());
     for (mapping, files) in by_mapping {
@@ -89,7 +96,7 @@ fn scan_files(
     projection: Option<&Vec<usize>>,
     limit: Option<usize>,
     mapping: ColumnMapping,
-    files: &[&LiveFile],
+    files: &[Candidate<'_>],
 ) -> Result<Arc<dyn ExecutionPlan>> {
     let url = ObjectStoreUrl::parse(STORE_URL)?;
     let runtime = state.runtime_env();
@@ -106,9 +113,13 @@ fn scan_files(
     for file in files {
         partitioned.push(partitioned_file(cache, version, schema, file)?);
     }
+    let mut statistics = files_statistics(version, files.iter().map(|candidate| candidate.file), schema);
+    if files.iter().any(|candidate| candidate.rows.is_some()) {
+        statistics.num_rows = statistics.num_rows.to_inexact();
+    }
     let config = FileScanConfigBuilder::new(url, Arc::new(source))
         .with_file_groups(spread(partitioned, state.config().target_partitions()))
-        .with_statistics(files_statistics(version, files.iter().copied(), schema))
+        .with_statistics(statistics)
         .with_expr_adapter(Some(Arc::new(MappedColumns(mapping))))
         .with_projection_indices(projection.cloned())?
         .with_limit(limit)
@@ -120,9 +131,13 @@ fn partitioned_file(
     cache: &ScanCache,
     version: &TableVersion,
     schema: &SchemaRef,
-    file: &LiveFile,
+    Candidate { file, rows: chosen }: &Candidate<'_>,
 ) -> Result<PartitionedFile> {
     let corrupt = |what: &str| DataFusionError::Execution(format!("data file {} has {what}", file.path));
+    let mut statistics = file_statistics(version, file, schema);
+    if let Some(chosen) = chosen {
+        statistics.num_rows = Precision::Exact(chosen.len());
+    }
     // The manifest knows the size, and a file's name is never used twice: neither a look at the store is needed, nor a date.
     let mut partitioned = PartitionedFile::new_from_meta(ObjectMeta {
         location: file.path.clone(),
@@ -131,9 +146,12 @@ fn partitioned_file(
         e_tag: None,
         version: None,
     })
-    .with_statistics(Arc::new(file_statistics(version, file, schema)));
+    .with_statistics(Arc::new(statistics));
+    let rows = u64::try_from(file.meta.row_count).map_err(|_| corrupt("a negative number of rows"))?;
+    if let Some(chosen) = chosen {
+        return Ok(partitioned.with_extension(chosen_rows(&file.path, rows, chosen)?));
+    }
     if let Some(deleted) = file.deleted.as_ref().filter(|deleted| !deleted.is_empty()) {
-        let rows = u64::try_from(file.meta.row_count).map_err(|_| corrupt("a negative number of rows"))?;
         partitioned = partitioned.with_extension(cache.selections.selection(&file.path, rows, deleted)?);
     }
     Ok(partitioned)

@@ -178,7 +178,7 @@ impl Fixture {
         let live = (0..count as u32).map(|row| Some(!deleted.contains(row))).collect();
         self.truth.push(filter_record_batch(batch, &live).unwrap());
         let deleted = (!deleted.is_empty()).then(|| Arc::new(deleted));
-        self.version.files.push(LiveFile { meta: Arc::new(meta), bucket: 0, path, deleted });
+        self.version.files.push(LiveFile::new(Arc::new(meta), 0, path, deleted));
     }
 
     fn session(&self, settings: &[(&str, &str)]) -> SessionContext {

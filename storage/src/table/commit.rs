@@ -239,6 +239,7 @@ fn version_of(layout: &Layout, buckets: &[Bucket], snapshot_id: u64) -> TableVer
             bucket: bucket.number,
             path: file.path.clone(),
             deleted: (!file.deleted.is_empty()).then(|| Arc::clone(&file.deleted)),
+            keys: Some(Arc::clone(&file.keys)),
         }));
     }
     TableVersion::assemble(

@@ -17,7 +17,7 @@
 //! * `commit`: the difference to the last snapshot as manifests, index files and a snapshot.
 //! * `expire`: old snapshots, and objects that nothing leads to, are deleted.
 //! * `verify`: every object is read, and damage named.
-//! * `version`: what readers get; `layout` and `names`: where objects lie and what they are called.
+//! * `version`: what readers get; `point`: where given keys are in it; `layout` and `names`: where objects lie and what they are called.
 //! * `writer`: all of it together.
 
 mod bucket;
@@ -32,6 +32,7 @@ mod levels;
 mod merge;
 mod merges;
 mod names;
+mod point;
 mod read;
 mod resolve;
 mod run;
@@ -44,6 +45,7 @@ use std::sync::Arc;
 pub use expire::{Expired, Hold, Holder, Orphans, Retention, expire_snapshots, remove_orphans};
 pub use key_index::{DEFAULT_KEY_MEMORY, KeyCache, LocalDirectory, LocalDisk};
 pub use merges::{Amount, Merge, MergeLog, MergePool, MergeReason, MergeState, Written};
+pub use point::Candidate;
 pub use verify::{Damage, Verified, tables_of, verify_table};
 pub use version::{LiveFile, TableVersion};
 pub use writer::TableWriter;

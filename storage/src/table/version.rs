@@ -8,6 +8,7 @@ use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
 use roaring::RoaringBitmap;
 
+use super::key_index::KeySet;
 use super::layout::get;
 use crate::error::{Error, Result};
 use crate::paimon::deletion_vector::decode_index_file;
@@ -34,9 +35,16 @@ pub struct LiveFile {
     pub path: Path,
     /// Positions of its rows that are gone; none if all rows are live.
     pub deleted: Option<Arc<RoaringBitmap>>,
+    /// The keys of its rows, if the table's writer is in this process.
+    pub(crate) keys: Option<Arc<KeySet>>,
 }
 
 impl LiveFile {
+    /// A file whose keys are only in the file itself.
+    pub fn new(meta: Arc<DataFileMeta>, bucket: u32, path: Path, deleted: Option<Arc<RoaringBitmap>>) -> Self {
+        Self { meta, bucket, path, deleted, keys: None }
+    }
+
     /// The number of live rows.
     pub fn row_count(&self) -> u64 {
         let dead = self.deleted.as_ref().map_or(0, |deleted| deleted.len());
@@ -83,11 +91,9 @@ impl TableVersion {
         let mut deleted = vectors(store, &paths, index.iter()).await?;
         let schemas = read_schemas(store, &paths, &schema, live.values()).await?;
         let buckets = schema.buckets()?;
-        let files = live.into_iter().map(|((bucket, name), meta)| LiveFile {
-            path: paths.data_file(bucket, &name),
-            deleted: deleted.remove(&name).map(Arc::new),
-            meta,
-            bucket,
+        let files = live.into_iter().map(|((bucket, name), meta)| {
+            let deleted = deleted.remove(&name).map(Arc::new);
+            LiveFile::new(meta, bucket, paths.data_file(bucket, &name), deleted)
         });
         let files = files.collect();
         Ok(Self::assemble(path.clone(), &schema, &Arc::new(schemas), snapshot.id, buckets, files))
