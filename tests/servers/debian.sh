@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what Debian itself carries: the MariaDB server and the psql client. Starts no service.
+# Installs what Debian itself carries: the MariaDB server, the psql client, Python's environments and Java. Starts no service.
 set -euo pipefail
 
 missing=()
@@ -7,6 +7,8 @@ missing=()
 command -v psql >/dev/null || missing+=(postgresql-client)
 python3 -c 'import venv, ensurepip' 2>/dev/null || missing+=(python3-venv)
 command -v cc >/dev/null || missing+=(gcc libc6-dev)
+command -v javac >/dev/null || missing+=(default-jdk-headless)
+command -v mvn >/dev/null || missing+=(maven)
 [ "${#missing[@]}" -eq 0 ] && exit 0
 
 as_root=()

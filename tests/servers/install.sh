@@ -6,3 +6,4 @@ bash "$here/debian.sh"
 bash "$here/mysql.sh" >/dev/null
 bash "$here/pypaimon.sh" >/dev/null
 bash "$here/moto.sh" >/dev/null
+bash "$here/java.sh" >/dev/null

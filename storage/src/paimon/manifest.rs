@@ -4,9 +4,12 @@
 //! entries add and remove data files. The *index manifest* names the index files (deletion vectors) of all buckets.
 //! Numbers are signed, as they are in the files.
 
+use arrow::array::new_null_array;
 use serde::{Deserialize, Serialize};
 
 use super::avro::{self, Encoder, Record};
+use super::binary_row;
+use super::data_type::DataType;
 use crate::error::{Error, Result};
 
 /// `_VERSION` of manifest and manifest list records.
@@ -99,6 +102,33 @@ impl SimpleStats {
         Self { min_values: row.clone(), max_values: row, null_counts: Some(Vec::new()) }
     }
 
+    /// Whether [`Self::without_bytes`] changes statistics of columns of these types.
+    pub fn concern_bytes(types: &[DataType]) -> bool {
+        types.iter().any(is_bytes)
+    }
+
+    /// The same statistics without bounds of byte strings. Paimon's predicates compare bytes as signed numbers
+    /// (`CompareUtils`), so with bounds its readers skip files that hold what they look for; its own files have none.
+    ///
+    /// `types` are those of the columns. Errors: [`Error::Corrupt`] if the bounds are not of these types; `object` is
+    /// what they belong to.
+    pub fn without_bytes(&self, object: &str, types: &[DataType]) -> Result<Self> {
+        let bare = |row: &[u8]| {
+            let mut values = binary_row::decode(object, types, row)?;
+            for (value, data_type) in values.iter_mut().zip(types) {
+                if is_bytes(data_type) {
+                    *value = new_null_array(&data_type.arrow(), 1);
+                }
+            }
+            binary_row::serialize(types, &values, 0)
+        };
+        Ok(Self {
+            min_values: bare(&self.min_values)?,
+            max_values: bare(&self.max_values)?,
+            null_counts: self.null_counts.clone(),
+        })
+    }
+
     fn encode(&self, out: &mut Encoder) {
         out.bytes(&self.min_values);
         out.bytes(&self.max_values);
@@ -106,6 +136,10 @@ impl SimpleStats {
             out.array(counts, |out, count| out.optional(*count, Encoder::long));
         });
     }
+}
+
+fn is_bytes(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Binary(_) | DataType::Varbinary(_) | DataType::Bytes)
 }
 
 /// A data file (`_FILE`, all 21 fields).

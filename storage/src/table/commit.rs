@@ -13,7 +13,7 @@ use crate::paimon::deletion_vector;
 use crate::paimon::manifest::{encode_index_manifest, encode_manifest, encode_manifest_list};
 use crate::paimon::snapshot::SNAPSHOT_VERSION;
 use crate::paimon::{
-    CommitKind, DataFileMeta, FileKind, IndexManifestEntry, ManifestEntry, ManifestFileMeta, Snapshot,
+    CommitKind, DataFileMeta, FileKind, IndexManifestEntry, ManifestEntry, ManifestFileMeta, SimpleStats, Snapshot,
 };
 use crate::store::{self, StoreRef};
 
@@ -266,7 +266,20 @@ fn difference(from: &FileSet, to: &FileSet, total_buckets: u32) -> Vec<ManifestE
 
 async fn write_manifests(layout: &Layout, entries: &[ManifestEntry]) -> Result<Vec<ManifestFileMeta>> {
     let mut metas = Vec::new();
+    let types = &layout.key_types;
+    let mut bare = Vec::new();
     for entries in entries.chunks(MANIFEST_ENTRIES) {
+        let entries = if SimpleStats::concern_bytes(types) {
+            bare.clear();
+            for entry in entries {
+                let mut entry = entry.clone();
+                entry.file.key_stats = entry.file.key_stats.without_bytes(&entry.file.file_name, types)?;
+                bare.push(entry);
+            }
+            &bare
+        } else {
+            entries
+        };
         let bytes = encode_manifest(entries);
         let (name, size) = (layout.names.manifest(), bytes.len());
         layout.put(&layout.paths.manifest(&name), bytes).await?;

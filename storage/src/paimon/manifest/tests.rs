@@ -98,3 +98,28 @@ fn records_of_a_later_version_are_refused() {
     let error = decode_manifest("m", &encode_manifest(&entries)).unwrap_err();
     assert_eq!(error.to_string(), "object m has records of version 3, not 2");
 }
+
+#[test]
+fn bounds_of_byte_strings_are_left_out() {
+    use std::sync::Arc;
+
+    use arrow::array::{ArrayRef, BinaryArray, Int64Array};
+
+    let types = [DataType::BigInt, DataType::Varbinary(20)];
+    let row = |number: i64, bytes: Option<&[u8]>| {
+        let columns: [ArrayRef; 2] =
+            [Arc::new(Int64Array::from(vec![number])), Arc::new(BinaryArray::from_opt_vec(vec![bytes]))];
+        binary_row::serialize(&types, &columns, 0).unwrap()
+    };
+    let null_counts = Some(vec![Some(0), Some(0)]);
+    let whole = SimpleStats {
+        min_values: row(-1, Some(b"a")),
+        max_values: row(7, Some(&[0xff; 20])),
+        null_counts: null_counts.clone(),
+    };
+    let bare = SimpleStats { min_values: row(-1, None), max_values: row(7, None), null_counts };
+    assert_eq!(whole.without_bytes("file", &types).unwrap(), bare);
+    assert_eq!(bare.without_bytes("file", &types).unwrap(), bare);
+    assert!(SimpleStats::concern_bytes(&types) && !SimpleStats::concern_bytes(&types[..1]));
+    assert!(whole.without_bytes("file", &types[..1]).unwrap_err().to_string().contains("file"));
+}

@@ -1,22 +1,13 @@
-//! A table written with this crate's encoders alone, read by pypaimon: an independent reader of the format.
-//!
-//! Runs if `TIDEGATE_PYPAIMON_PYTHON` names a Python interpreter that has pypaimon.
-
-#![allow(clippy::unwrap_used, reason = "a test that meets an error has failed")]
+//! A table written with this crate's encoders alone, without its writer.
 
 use std::collections::BTreeMap;
-use std::process::Command;
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, BinaryArray, BooleanArray, Date32Array, Decimal128Array, Float32Array, Float64Array,
-    Int8Array, Int16Array, Int32Array, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray, UInt32Array,
+    ArrayRef, BinaryArray, BooleanArray, Date32Array, Decimal128Array, Float32Array, Float64Array, Int8Array,
+    Int16Array, Int32Array, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray, UInt32Array,
 };
 use arrow::compute::take;
-use arrow::datatypes::{
-    DataType as Arrow, Date32Type, Decimal128Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
-    TimestampMicrosecondType,
-};
 use object_store::path::Path;
 use roaring::RoaringBitmap;
 use tidegate_storage::checkpoint::{PreparedSnapshot, publish};
@@ -34,6 +25,11 @@ use tidegate_storage::paimon::{
 use tidegate_storage::store::{self, StoreRef};
 use uuid::Uuid;
 
+use crate::engines::{At, JAVA, PYPAIMON, Read};
+use crate::texts::{Line, lines};
+
+/// Where the table lies in its store.
+const PATH: &str = "default.db/things";
 const BUCKETS: u32 = 3;
 const TOP_LEVEL: i32 = 7;
 /// 2026-01-01T00:00:00Z.
@@ -137,34 +133,6 @@ fn batch(schema: &TableSchema, rows: &[Row]) -> RecordBatch {
         }
     });
     RecordBatch::try_new(schema.arrow_schema(), columns.collect()).unwrap()
-}
-
-/// One value in the words of `read.py`.
-fn text(column: &ArrayRef, row: usize) -> Option<String> {
-    fn hex(bytes: &[u8]) -> String {
-        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-    }
-    column.is_valid(row).then(|| match column.data_type() {
-        Arrow::Boolean => column.as_boolean().value(row).to_string(),
-        Arrow::Int8 => column.as_primitive::<Int8Type>().value(row).to_string(),
-        Arrow::Int16 => column.as_primitive::<Int16Type>().value(row).to_string(),
-        Arrow::Int32 => column.as_primitive::<Int32Type>().value(row).to_string(),
-        Arrow::Int64 => column.as_primitive::<Int64Type>().value(row).to_string(),
-        Arrow::Float32 => hex(&column.as_primitive::<Float32Type>().value(row).to_be_bytes()),
-        Arrow::Float64 => hex(&column.as_primitive::<Float64Type>().value(row).to_be_bytes()),
-        Arrow::Decimal128(..) => column.as_primitive::<Decimal128Type>().value(row).to_string(),
-        Arrow::Utf8 => column.as_string::<i32>().value(row).to_owned(),
-        Arrow::Binary => hex(column.as_binary::<i32>().value(row)),
-        Arrow::Date32 => column.as_primitive::<Date32Type>().value(row).to_string(),
-        Arrow::Timestamp(..) => column.as_primitive::<TimestampMicrosecondType>().value(row).to_string(),
-        other => panic!("{other}"),
-    })
-}
-
-type Lines = Vec<Vec<Option<String>>>;
-
-fn lines(batch: &RecordBatch) -> Lines {
-    (0..batch.num_rows()).map(|row| batch.columns().iter().map(|column| text(column, row)).collect()).collect()
 }
 
 #[derive(Default)]
@@ -384,9 +352,9 @@ impl Table {
     }
 
     /// What a reader must see, in key order: each row as it was written, columns found by field id, of today's schema.
-    fn expected(&self, schema: &TableSchema) -> Lines {
+    fn expected(&self, schema: &TableSchema) -> Vec<Line> {
         let row = |(key, (written, version)): (&Key, &(TableSchema, u64))| {
-            let line = lines(&batch(written, &[(key.clone(), *version)])).remove(0);
+            let line = lines(batch(written, &[(key.clone(), *version)]).columns()).remove(0);
             let value = |id| written.fields.iter().position(|field| field.id == id).and_then(|i| line[i].clone());
             schema.fields.iter().map(|field| value(field.id)).collect()
         };
@@ -394,33 +362,21 @@ impl Table {
     }
 }
 
-fn python(arguments: &[&str]) -> Option<Vec<serde_json::Value>> {
-    let Ok(python) = std::env::var("TIDEGATE_PYPAIMON_PYTHON") else {
-        eprintln!("skipped: TIDEGATE_PYPAIMON_PYTHON does not name a Python interpreter with pypaimon");
-        return None;
-    };
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/pypaimon/read.py");
-    let output = Command::new(python).arg(script).args(arguments).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let stdout = String::from_utf8(output.stdout).unwrap();
-    Some(stdout.lines().filter(|line| line.starts_with('{')).map(|line| serde_json::from_str(line).unwrap()).collect())
-}
-
-/// Rows as pypaimon sees them, in the order of their keys in `schema`.
-fn rows_of(read: &serde_json::Value, schema: &TableSchema) -> Lines {
+/// Rows as an engine sees them, in the order of their keys in `schema`.
+fn rows_of(read: Read, schema: &TableSchema) -> Vec<Line> {
     let names: Vec<_> = schema.fields.iter().map(|field| field.name.as_str()).collect();
-    assert_eq!(read["columns"], serde_json::json!(names));
-    let mut rows: Lines = serde_json::from_value(read["rows"].clone()).unwrap();
+    assert_eq!(read.columns, names);
+    let mut rows = read.rows;
     let (region, id) = (schema.index_of("region").unwrap(), schema.index_of("id").unwrap());
     rows.sort_by_key(|row| Key(row[region].clone().unwrap(), row[id].as_ref().unwrap().parse().unwrap()));
     rows
 }
 
 #[tokio::test]
-async fn pypaimon_reads_what_was_written() {
+async fn what_the_encoders_write_is_read() {
     let warehouse = tempfile::tempdir().unwrap();
     let root = warehouse.path().to_str().unwrap();
-    let mut table = Table::create(store::open(root, &[]).unwrap(), "default.db/things").await;
+    let mut table = Table::create(store::open(root, &[]).unwrap(), PATH).await;
     let mut wanted = Vec::new();
 
     // A bulk load; then updates, inserts and deletes; then deletes alone.
@@ -445,22 +401,22 @@ async fn pypaimon_reads_what_was_written() {
     table.commit(4, &keys[460..540].iter().map(|key| (key.clone(), 3)).collect::<Vec<_>>(), &keys[15..20]).await;
     wanted.push(table.expected(&table.schema));
 
-    let Some(read) = python(&[root, "default.things", "4", "region=südamerika", &format!("id={}", keys[503].1)])
-    else {
-        return;
-    };
-    assert_eq!(read.len(), 5);
-    for (number, (read, wanted)) in read.iter().zip(&wanted).enumerate() {
-        let schema = if number < 3 { first_schema() } else { table.schema.clone() };
-        let rows = rows_of(read, &schema);
-        assert_eq!(rows.len(), wanted.len(), "snapshot {}", number + 1);
-        for (row, wanted) in rows.iter().zip(wanted) {
-            assert_eq!(row, wanted, "snapshot {}", number + 1);
+    let folder = warehouse.path().join(PATH);
+    for engine in [&*PYPAIMON, &*JAVA] {
+        for (number, wanted) in (1..).zip(&wanted) {
+            let schema = if number < 4 { first_schema() } else { table.schema.clone() };
+            let rows = rows_of(engine.read(&folder, At::Snapshot(number), &[]).unwrap(), &schema);
+            assert_eq!(rows.len(), wanted.len(), "{}: snapshot {number}", engine.name);
+            for (row, wanted) in rows.iter().zip(wanted) {
+                assert_eq!(row, wanted, "{}: snapshot {number}", engine.name);
+            }
         }
+        // A lookup by the whole key, for which a reader may go by the bucket's hash.
+        let key = &keys[503];
+        assert_eq!(key.0, "südamerika");
+        let filter = [("region".to_owned(), "=", key.0.clone()), ("id".to_owned(), "=", key.1.to_string())];
+        let found = rows_of(engine.read(&folder, At::Newest, &filter).unwrap(), &table.schema);
+        let position = table.model.keys().position(|other| other == key).unwrap();
+        assert_eq!(found, [wanted[3][position].clone()], "{}", engine.name);
     }
-    // A lookup by the whole key, for which a reader may go by the bucket's hash.
-    assert_eq!(keys[503].0, "südamerika");
-    let found = rows_of(&read[4], &table.schema);
-    let position = table.model.keys().position(|key| *key == keys[503]).unwrap();
-    assert_eq!(found, [wanted[3][position].clone()]);
 }

@@ -1,11 +1,6 @@
-//! A table as its writer leaves it, through loads, updates, schema changes and merges, read by pypaimon.
-//!
-//! Runs if `TIDEGATE_PYPAIMON_PYTHON` names a Python interpreter that has pypaimon.
-
-#![allow(clippy::unwrap_used, reason = "a test that meets an error has failed")]
+//! A table as its writer leaves it, through loads, updates, schema changes and merges.
 
 use std::collections::BTreeMap;
-use std::process::Command;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int32Array, Int64Array, RecordBatch, StringArray};
@@ -15,6 +10,8 @@ use tidegate_storage::clock::ManualClock;
 use tidegate_storage::paimon::{ColumnPosition, DataType, NewField, SchemaChange, TableSchema};
 use tidegate_storage::store::{self, StoreRef};
 use tidegate_storage::table::{RowKind, TableOptions, TableWriter, WriterContext};
+
+use crate::engines::{At, JAVA, PYPAIMON, Read};
 
 type Lines = BTreeMap<i64, Vec<Option<String>>>;
 
@@ -88,29 +85,15 @@ impl Mirror {
     }
 }
 
-fn read(root: &str, snapshots: usize, filter: &str) -> Option<Vec<serde_json::Value>> {
-    let Ok(python) = std::env::var("TIDEGATE_PYPAIMON_PYTHON") else {
-        eprintln!("skipped: TIDEGATE_PYPAIMON_PYTHON does not name a Python interpreter with pypaimon");
-        return None;
-    };
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/pypaimon/read.py");
-    let arguments = [script, root, "default.items", &snapshots.to_string(), filter];
-    let output = Command::new(python).args(arguments).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let stdout = String::from_utf8(output.stdout).unwrap();
-    Some(stdout.lines().filter(|line| line.starts_with('{')).map(|line| serde_json::from_str(line).unwrap()).collect())
-}
-
-fn lines(read: &serde_json::Value) -> Lines {
-    let rows: Vec<Vec<Option<String>>> = serde_json::from_value(read["rows"].clone()).unwrap();
-    let count = rows.len();
-    let lines: Lines = rows.into_iter().map(|row| (row[0].as_ref().unwrap().parse().unwrap(), row)).collect();
+fn lines(read: Read) -> Lines {
+    let count = read.rows.len();
+    let lines: Lines = read.rows.into_iter().map(|row| (row[0].as_ref().unwrap().parse().unwrap(), row)).collect();
     assert_eq!(lines.len(), count, "a row appears twice");
     lines
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn pypaimon_reads_every_snapshot_of_a_writer() {
+async fn every_snapshot_of_a_writer_is_read() {
     let warehouse = tempfile::tempdir().unwrap();
     let root = warehouse.path().to_str().unwrap();
     let store = store::open(root, &[]).unwrap();
@@ -167,14 +150,17 @@ async fn pypaimon_reads_every_snapshot_of_a_writer() {
     mirror.apply(0..10, 23, RowKind::Upsert);
     mirror.commit().await;
 
-    let wanted = &mirror.wanted;
-    let Some(read) = read(root, wanted.len(), "id=7") else { return };
-    assert_eq!(read.len(), wanted.len() + 1);
-    for (number, (read, wanted)) in read.iter().zip(wanted).enumerate() {
-        let columns: &[&str] =
-            if number < before_change { &["id", "number", "text"] } else { &["id", "number", "words", "note"] };
-        assert_eq!(read["columns"], serde_json::json!(columns), "snapshot {}", number + 1);
-        assert_eq!(lines(read), *wanted, "snapshot {}", number + 1);
+    let folder = warehouse.path().join("default.db/items");
+    for engine in [&*PYPAIMON, &*JAVA] {
+        for (number, wanted) in mirror.wanted.iter().enumerate() {
+            let columns: &[&str] =
+                if number < before_change { &["id", "number", "text"] } else { &["id", "number", "words", "note"] };
+            let snapshot = number as u64 + 1;
+            let read = engine.read(&folder, At::Snapshot(snapshot), &[]).unwrap();
+            assert_eq!(read.columns, columns, "{}: snapshot {snapshot}", engine.name);
+            assert_eq!(lines(read), *wanted, "{}: snapshot {snapshot}", engine.name);
+        }
+        let seven = engine.read(&folder, At::Newest, &[("id".to_owned(), "=", "7".to_owned())]).unwrap();
+        assert_eq!(lines(seven).into_keys().collect::<Vec<_>>(), [7], "{}", engine.name);
     }
-    assert_eq!(lines(&read[wanted.len()]).into_keys().collect::<Vec<_>>(), [7]);
 }

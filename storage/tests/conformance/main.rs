@@ -1,0 +1,26 @@
+//! Tables of this crate as other engines see them, and tables of other engines as this crate does.
+//!
+//! The engines are pypaimon and Paimon's own Java implementation (`tests/java`); `tests/servers/install.sh` installs both. They
+//! share no code with this crate. Every state of a table is read by both, by this crate, and compared with a model in
+//! memory that knows nothing of files.
+//!
+//! * `engines` asks them; `texts` are values as all of them say them, `values` which values there are.
+//! * `mirror` is a table with its model; `files` reads a version's files, without an engine of any kind.
+//! * `encoders`: a table written with this crate's encoders alone; `writer`, `keys`, `histories`, `evolution`, `retention`: by its writer.
+//! * `rows`: keys as bytes, and their buckets; `golden`: a table that is neither's.
+
+#![allow(clippy::unwrap_used, reason = "a test that meets an error has failed")]
+
+mod encoders;
+mod engines;
+mod evolution;
+mod files;
+mod golden;
+mod histories;
+mod keys;
+mod mirror;
+mod retention;
+mod rows;
+mod texts;
+mod values;
+mod writer;
