@@ -2,15 +2,17 @@
 //!
 //! One index file holds the vectors of one bucket: a version byte, then for each vector its size (4 bytes), a magic
 //! number (4 bytes) and a 32-bit Roaring bitmap in the portable form, and a CRC32 of magic number and bitmap (4
-//! bytes). All numbers but the bitmap's are big endian.
+//! bytes). All numbers but the bitmap's are big endian. Vectors of 64 bits, which other engines may write, are read too.
 
-use roaring::RoaringBitmap;
+use roaring::{RoaringBitmap, RoaringTreemap};
 
 use super::manifest::DeletionVectorMeta;
 use crate::error::{Error, Result};
 
 const VERSION: u8 = 1;
 const MAGIC: [u8; 4] = 1_581_511_376_u32.to_be_bytes();
+/// What the 64-bit bitmaps begin with that other engines write if told so (`deletion-vectors.bitmap64`).
+const MAGIC_64: [u8; 4] = 1_681_511_377_u32.to_le_bytes();
 /// Bytes around a vector: its size before, its checksum behind.
 const NUMBER: usize = 4;
 
@@ -69,7 +71,11 @@ fn decode(bytes: &[u8], meta: &DeletionVectorMeta) -> Result<RoaringBitmap, &'st
     let start = usize::try_from(meta.offset).map_err(|_| "its offset is negative")?;
     let length = usize::try_from(meta.length).map_err(|_| "its length is negative")?;
     let (size, rest) = bytes.get(start..).and_then(<[u8]>::split_first_chunk::<NUMBER>).ok_or(cut_short)?;
-    if *size != meta.length.to_be_bytes() {
+    let magic = *rest.first_chunk().ok_or(cut_short)?;
+    // The lengths of 64-bit vectors count the numbers around them too.
+    let around = if magic == MAGIC_64 { 2 * NUMBER } else { 0 };
+    let length = length.checked_sub(around).ok_or(cut_short)?;
+    if u32::from_be_bytes(*size) as usize != length {
         return Err("its size is not the manifest's");
     }
     let (payload, rest) = rest.split_at_checked(length).ok_or(cut_short)?;
@@ -77,8 +83,13 @@ fn decode(bytes: &[u8], meta: &DeletionVectorMeta) -> Result<RoaringBitmap, &'st
     if crc32fast::hash(payload).to_be_bytes() != *checksum {
         return Err("its checksum does not match its content");
     }
-    let mut bitmap = payload.strip_prefix(&MAGIC).ok_or("it does not begin with the magic number of 32-bit bitmaps")?;
-    let decoded = RoaringBitmap::deserialize_from(&mut bitmap).map_err(|_| "its bitmap cannot be read")?;
+    let mut bitmap = payload.get(MAGIC.len()..).ok_or(cut_short)?;
+    let decoded = match magic {
+        MAGIC => RoaringBitmap::deserialize_from(&mut bitmap).ok(),
+        MAGIC_64 => RoaringTreemap::deserialize_from(&mut bitmap).ok().map(of_64_bits).transpose()?,
+        _ => return Err("it does not begin with the magic number of a bitmap"),
+    };
+    let decoded = decoded.ok_or("its bitmap cannot be read")?;
     if !bitmap.is_empty() {
         return Err("there are bytes behind its bitmap");
     }
@@ -86,6 +97,18 @@ fn decode(bytes: &[u8], meta: &DeletionVectorMeta) -> Result<RoaringBitmap, &'st
         return Err("it has not as many rows as the manifest says");
     }
     Ok(decoded)
+}
+
+/// A file has fewer rows than 32 bits can count, however many bits other engines spend on them.
+fn of_64_bits(wide: RoaringTreemap) -> Result<RoaringBitmap, &'static str> {
+    let mut rows = RoaringBitmap::new();
+    for (high, bitmap) in wide.bitmaps() {
+        if high > 0 {
+            return Err("it has rows that no file has");
+        }
+        rows |= bitmap;
+    }
+    Ok(rows)
 }
 
 #[cfg(test)]

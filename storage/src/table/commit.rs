@@ -47,7 +47,7 @@ pub(crate) struct History {
 impl History {
     /// For a table that continues an earlier one of its name: the next snapshot removes the files of `snapshot`.
     pub(crate) async fn replacing(store: &StoreRef, layout: &Layout, snapshot: &Snapshot) -> Result<Self> {
-        let (mut history, _) = Self::opened(store, layout, snapshot, true).await?;
+        let (mut history, _) = Self::read(store, layout, snapshot, true).await?;
         history.index.clear();
         // The old vectors go with their files.
         history.index_manifest = None;
@@ -61,6 +61,28 @@ impl History {
         snapshot: &Snapshot,
         published: bool,
     ) -> Result<(Self, Vec<(u32, Arc<DataFileMeta>)>)> {
+        let (history, index) = Self::read(store, layout, snapshot, published).await?;
+        version::check_live(&layout.paths, &history.files)?;
+        // A bucket's vectors are written as one file, so those of a second would be lost with the next change.
+        if let Some(second) = index.iter().find(|entry| !history.index.values().any(|kept| kept == *entry)) {
+            return Err(Error::invalid(format!(
+                "object {} is one of several files with deletion vectors of bucket {}, which another engine wrote; let that \
+                 engine compact the table in full",
+                layout.paths.index(&second.file_name),
+                second.bucket
+            )));
+        }
+        let files = history.files.iter().map(|((bucket, _), meta)| (*bucket, Arc::clone(meta))).collect();
+        Ok((history, files))
+    }
+
+    /// At a snapshot, with the entries of its index manifest.
+    async fn read(
+        store: &StoreRef,
+        layout: &Layout,
+        snapshot: &Snapshot,
+        published: bool,
+    ) -> Result<(Self, Vec<IndexManifestEntry>)> {
         let paths = &layout.paths;
         let base = version::manifest_list(store, paths, &snapshot.base_manifest_list).await?;
         let delta = version::manifest_list(store, paths, &snapshot.delta_manifest_list).await?;
@@ -73,7 +95,7 @@ impl History {
         };
         let mut history = Self {
             files: live.clone(),
-            index: index.into_iter().filter_map(|entry| Some((u32::try_from(entry.bucket).ok()?, entry))).collect(),
+            index: index.iter().filter_map(|entry| Some((u32::try_from(entry.bucket).ok()?, entry.clone()))).collect(),
             index_manifest: snapshot.index_manifest.clone(),
             prepared_id: snapshot.id,
             ..Self::default()
@@ -89,7 +111,7 @@ impl History {
             history.published_manifests = base;
             history.delta_manifests = delta;
         }
-        Ok((history, live.into_iter().map(|((bucket, _), meta)| (bucket, meta)).collect()))
+        Ok((history, index))
     }
 
     /// The deletion vectors of the last prepared snapshot.

@@ -84,6 +84,7 @@ impl TableVersion {
         let delta = manifest_list(store, &paths, &snapshot.delta_manifest_list).await?;
         let mut live = live_entries(store, &paths, &base).await?;
         apply_manifests(store, &paths, &delta, &mut live).await?;
+        check_live(&paths, &live)?;
         let index = match &snapshot.index_manifest {
             Some(name) => index_manifest(store, &paths, name).await?,
             None => Vec::new(),
@@ -219,6 +220,30 @@ pub(crate) fn apply_entries(
     Ok(())
 }
 
+/// Refuses live files that this crate never writes and would read wrongly: those that another engine left unmerged, and
+/// those in places or formats that are not supported.
+pub(crate) fn check_live(paths: &TablePaths, live: &Files) -> Result<()> {
+    for ((bucket, name), meta) in live {
+        let what = if meta.level <= 0 {
+            "is at level 0: another engine wrote it and has not merged it yet, and until then no reader of a table with \
+             deletion vectors sees its rows; let that engine compact the table, and take the snapshot behind that"
+        } else if meta.delete_row_count.is_some_and(|deletes| deletes > 0) {
+            "holds rows that stand for deletions, which another engine left in it; let that engine compact the table in \
+             full, and take the snapshot behind that"
+        } else if meta.external_path.is_some() {
+            "lies outside of the table's directory, where another engine put it (table option data-file.external-paths), \
+             which is not supported; remove the option, and let that engine compact the table in full"
+        } else if !name.ends_with(".parquet") {
+            "is not a Parquet file; set the table option file.format to parquet, and let the engine that wrote it compact \
+             the table in full"
+        } else {
+            continue;
+        };
+        return Err(Error::invalid(format!("object {} {what}", paths.data_file(*bucket, name))));
+    }
+    Ok(())
+}
+
 /// Every deletion vector, by data file.
 pub(crate) async fn vectors<'a>(
     store: &StoreRef,
@@ -235,4 +260,56 @@ pub(crate) async fn vectors<'a>(
         all.extend(vectors);
     }
     Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::paimon::SimpleStats;
+
+    #[test]
+    fn files_that_would_be_read_wrongly_are_refused_by_name() {
+        let meta = DataFileMeta {
+            file_name: "data-1.parquet".into(),
+            file_size: 1,
+            row_count: 1,
+            min_key: Vec::new(),
+            max_key: Vec::new(),
+            key_stats: SimpleStats::empty(),
+            value_stats: SimpleStats::empty(),
+            min_sequence_number: 0,
+            max_sequence_number: 0,
+            schema_id: 0,
+            level: 5,
+            extra_files: Vec::new(),
+            creation_time: None,
+            delete_row_count: None,
+            embedded_file_index: None,
+            file_source: None,
+            value_stats_cols: None,
+            external_path: None,
+            first_row_id: None,
+            write_cols: None,
+            write_cols_sequences: None,
+        };
+        let paths = TablePaths::new(Path::from("db/t"));
+        let check = |meta: DataFileMeta| {
+            check_live(&paths, &Files::from([((3, meta.file_name.clone()), Arc::new(meta))])).map_err(|e| e.to_string())
+        };
+        check(meta.clone()).unwrap();
+        check(DataFileMeta { delete_row_count: Some(0), ..meta.clone() }).unwrap();
+        let refused = [
+            (DataFileMeta { level: 0, ..meta.clone() }, "db/t/bucket-3/data-1.parquet is at level 0"),
+            (
+                DataFileMeta { delete_row_count: Some(1), ..meta.clone() },
+                "data-1.parquet holds rows that stand for deletions",
+            ),
+            (DataFileMeta { external_path: Some("s3://x".into()), ..meta.clone() }, "data-1.parquet lies outside"),
+            (DataFileMeta { file_name: "data-1.orc".into(), ..meta }, "data-1.orc is not a Parquet file"),
+        ];
+        for (meta, what) in refused {
+            let error = check(meta).unwrap_err();
+            assert!(error.contains(what), "{error}");
+        }
+    }
 }

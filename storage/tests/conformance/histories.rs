@@ -8,7 +8,7 @@ use crate::texts::Line;
 use crate::values::{borders, scatter, value};
 
 /// The columns behind the key.
-fn value_types() -> Vec<(&'static str, DataType)> {
+pub(crate) fn value_types() -> Vec<(&'static str, DataType)> {
     let decimal = |precision, scale| DataType::Decimal { precision, scale };
     vec![
         ("flag", DataType::Boolean),
@@ -35,7 +35,7 @@ fn value_types() -> Vec<(&'static str, DataType)> {
 }
 
 /// A row of each id: the first versions go through all borders of all types, one value in nine is NULL.
-fn rows(ids: impl IntoIterator<Item = u64>, version: u64) -> Vec<Line> {
+pub(crate) fn rows(ids: impl IntoIterator<Item = u64>, version: u64) -> Vec<Line> {
     let of_id = |id: u64| {
         let column = |(n, (_, data_type)): (u64, (&str, DataType))| {
             let salt = id * 1000 + version * 31 + n;
@@ -51,7 +51,7 @@ fn rows(ids: impl IntoIterator<Item = u64>, version: u64) -> Vec<Line> {
     ids.into_iter().map(of_id).collect()
 }
 
-async fn table(options: TableOptions) -> Mirror {
+pub(crate) async fn table(options: TableOptions) -> Mirror {
     let values = value_types().into_iter().map(|(name, data_type)| field(name, data_type, true));
     let id = field("id", DataType::BigInt, false);
     Mirror::new(std::iter::once(id).chain(values).collect(), options).await

@@ -56,8 +56,8 @@ fn rows(keys: &[Vec<String>], version: u64) -> Vec<Line> {
     (0..).zip(keys).map(row).collect()
 }
 
-/// A bulk load, updates and deletes in small commits, a merge of everything, and more of the same.
-async fn table_of(types: &[DataType]) -> (Compared, usize) {
+/// A bulk load, updates and deletes in small commits, a merge of everything, and more of the same; `snapshots` are read.
+async fn table_of(types: &[DataType], snapshots: &[u64]) -> (Compared, usize) {
     let mut fields = vec![field("k0", types[0].clone(), false)];
     fields.extend([field("version", DataType::Int, true), field("note", DataType::String, true)]);
     fields.extend(
@@ -88,22 +88,35 @@ async fn table_of(types: &[DataType]) -> (Compared, usize) {
     mirror.reopen(last).await.unwrap();
     mirror.apply(RowKind::Upsert, &rows(&part(0, 6), 8));
     mirror.commit().await;
+    assert_eq!(last, 7);
+    mirror.states.retain(|id, _| snapshots.contains(id));
     let compared = mirror.check_all().await;
     let found = mirror.check_filters(&["k0"]);
     (compared, found)
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn keys_of_every_type() {
+async fn read_keys_of_every_type(snapshots: &[u64]) {
     let mut all = Compared::default();
     let mut found = 0;
     for types in key_types() {
-        let (compared, filtered) = table_of(&types).await;
+        let (compared, filtered) = table_of(&types, snapshots).await;
         assert!(filtered >= 4, "{types:?}: only {filtered} rows were found by a filter");
         all.states += compared.states;
         all.rows += compared.rows;
         found += filtered;
     }
     println!("{} states with {} rows, {found} rows found by filters", all.states, all.rows);
-    assert_eq!(all.states, key_types().len() * 8);
+    assert_eq!(all.states, key_types().len() * snapshots.len());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_of_every_type() {
+    // After the load, with small runs and vectors, and when all was merged, opened again and changed.
+    read_keys_of_every_type(&[2, 5, 8]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "reads the same tables as the other one, at each of their snapshots"]
+async fn keys_of_every_type_at_every_snapshot() {
+    read_keys_of_every_type(&[1, 2, 3, 4, 5, 6, 7, 8]).await;
 }

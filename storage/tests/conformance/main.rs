@@ -8,6 +8,7 @@
 //! * `mirror` is a table with its model; `files` reads a version's files, without an engine of any kind.
 //! * `encoders`: a table written with this crate's encoders alone; `writer`, `keys`, `histories`, `evolution`, `retention`: by its writer.
 //! * `rows`: keys as bytes, and their buckets; `golden`: a table that is neither's.
+//! * `foreign`: tables that Java has written to.
 
 #![allow(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 
@@ -15,6 +16,7 @@ mod encoders;
 mod engines;
 mod evolution;
 mod files;
+mod foreign;
 mod golden;
 mod histories;
 mod keys;

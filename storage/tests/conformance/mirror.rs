@@ -12,7 +12,7 @@ use tidegate_storage::paimon::{DataType, NewField, SchemaChange, TableSchema};
 use tidegate_storage::store::{self, StoreRef};
 use tidegate_storage::table::{RowKind, TableOptions, TableVersion, TableWriter, WriterContext};
 
-use crate::engines::{At, Condition, JAVA, PYPAIMON, Read};
+use crate::engines::{At, Condition, Engine, JAVA, PYPAIMON, Read};
 use crate::files::{self, as_of, compare_keys};
 use crate::texts::{Line, batch};
 use crate::values::{compare, scatter};
@@ -167,6 +167,11 @@ impl Mirror {
 
     /// The state at `at`, whose snapshot has the number `id`, is read by everyone.
     pub(crate) async fn check(&self, at: At<'_>, id: u64, state: &State) {
+        self.check_without("", at, id, state).await;
+    }
+
+    /// The same, but for the engine called `without`.
+    pub(crate) async fn check_without(&self, without: &str, at: At<'_>, id: u64, state: &State) {
         let what = format!("{at:?} of {:?}", state.schema.key_types());
         let json = match at {
             At::Tag(name) => std::fs::read_to_string(self.folder().join(format!("tag/tag-{name}"))).unwrap(),
@@ -177,8 +182,7 @@ impl Mirror {
         compare_rows(&format!("Tidegate: {what}"), state, ours);
         assert_eq!(version.row_count(), state.rows.len() as u64, "{what}");
         files::check_manifests(&self.folder(), at, &version);
-        for read in self.read_by_all(at, &[]) {
-            let (engine, read) = read;
+        for (engine, read) in self.read_by_all(without, at, &[]) {
             assert_eq!(read.columns, names(&state.schema), "{engine}: {what}");
             if engine == JAVA.name {
                 check_order(state, &read.rows);
@@ -187,17 +191,20 @@ impl Mirror {
         }
     }
 
-    /// What both other engines read.
-    fn read_by_all(&self, at: At<'_>, filter: &[Condition]) -> Vec<(&'static str, Read)> {
+    /// What the other engines read, but for the one called `without`.
+    fn read_by_all(&self, without: &str, at: At<'_>, filter: &[Condition]) -> Vec<(&'static str, Read)> {
         let folder = self.folder();
-        let read = |engine: &'static crate::engines::Engine| {
+        let read = &|engine: &'static Engine| {
             let read = engine.read(&folder, at, filter);
             (engine.name, read.unwrap_or_else(|error| panic!("{}: {at:?} {filter:?}: {error}", engine.name)))
         };
+        let engines = [&*JAVA, &*PYPAIMON].into_iter().filter(|engine| engine.name != without);
         std::thread::scope(|scope| {
-            let java = scope.spawn(|| read(&JAVA));
-            let python = read(&PYPAIMON);
-            vec![java.join().unwrap(), python]
+            let started: Vec<_> = engines.map(|engine| scope.spawn(move || read(engine))).collect();
+            started
+                .into_iter()
+                .map(|read| read.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+                .collect()
         })
     }
 
@@ -236,7 +243,7 @@ impl Mirror {
             let mut wanted = state.clone();
             wanted.rows.retain(|_, row| filter.iter().all(|condition| meets(&state.schema, row, condition)));
             found += wanted.rows.len();
-            for (engine, read) in self.read_by_all(At::Newest, filter) {
+            for (engine, read) in self.read_by_all("", At::Newest, filter) {
                 compare_rows(&format!("{engine}: {filter:?}"), &wanted, read.rows);
             }
         }

@@ -66,3 +66,42 @@ fn a_manifest_that_disagrees_with_the_file_is_found() {
         assert!(decode_index_file("i", &bytes[..length], &metas).is_err(), "cut at {length}");
     }
 }
+
+/// A vector as `deletion-vectors.bitmap64` has other engines write it.
+#[test]
+fn vectors_of_64_bits_are_read() {
+    let encoded = |wide: &RoaringTreemap| {
+        let mut payload = MAGIC_64.to_vec();
+        wide.serialize_into(&mut payload).unwrap();
+        let mut file = vec![VERSION];
+        file.extend((payload.len() as u32).to_be_bytes());
+        file.extend(&payload);
+        file.extend(crc32fast::hash(&payload).to_be_bytes());
+        let meta = DeletionVectorMeta {
+            data_file: "data".into(),
+            offset: 1,
+            length: payload.len() as i32 + 8,
+            cardinality: Some(wide.len() as i64),
+        };
+        (file, meta)
+    };
+    let rows = [0, 7, 70_000, u64::from(u32::MAX)];
+    let (file, meta) = encoded(&rows.into_iter().collect());
+    let read = decode_index_file("index", &file, [&meta]).unwrap();
+    assert_eq!(read[0].1.iter().map(u64::from).collect::<Vec<_>>(), rows);
+    let (file, meta) = encoded(&[1, 1 << 32].into_iter().collect());
+    let error = decode_index_file("index", &file, [&meta]).unwrap_err().to_string();
+    assert!(error.contains("rows that no file has"), "{error}");
+}
+
+/// The bytes of an index file as Java Paimon 1.3.1 wrote them.
+#[test]
+fn a_vector_of_64_bits_by_java_is_read() {
+    let file = [
+        1, 0, 0, 0, 0x24, 0xd1, 0xd3, 0x39, 0x64, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x3a, 0x30, 0, 0, 1, 0, 0, 0, 0,
+        0, 1, 0, 0x10, 0, 0, 0, 1, 0, 2, 0, 0x71, 0x2f, 0xa6, 0xe8,
+    ];
+    let meta = DeletionVectorMeta { data_file: "data".into(), offset: 1, length: 44, cardinality: Some(2) };
+    let read = decode_index_file("index", &file, [&meta]).unwrap();
+    assert_eq!(read[0].1.iter().collect::<Vec<_>>(), [1, 2]);
+}
