@@ -10,6 +10,7 @@ use tidegate_storage::table::{RowKind, TableOptions, verify_table};
 use crate::engines::{At, JAVA, PYPAIMON};
 use crate::histories::{rows, table, value_types};
 use crate::mirror::Mirror;
+use crate::texts::Line;
 use crate::values::scatter;
 
 /// Many levels with deletion vectors, in two buckets.
@@ -38,14 +39,18 @@ pub(crate) fn java(mirror: &Mirror, mut request: Value) -> u64 {
     JAVA.ask(&request).unwrap_or_else(|error| panic!("{request}: {error}"))["snapshot"].as_u64().unwrap()
 }
 
-/// Has Java replace and delete rows.
-fn update(mirror: &mut Mirror, version: u64, options: Value) -> u64 {
+/// Has Java replace and delete rows, and the model too; the number of the last snapshot.
+pub(crate) fn update(mirror: &mut Mirror, upserts: &[Line], deletes: &[Line], options: Value) -> u64 {
+    let id = java(mirror, json!({ "do": "write", "upserts": upserts, "deletes": deletes, "options": options }));
+    mirror.apply_to_model(RowKind::Upsert, upserts);
+    mirror.apply_to_model(RowKind::Delete, deletes);
+    id
+}
+
+fn update_some(mirror: &mut Mirror, version: u64, options: Value) -> u64 {
     let upserts = rows((0..40).map(|n| scatter(n + version * 100) % 250), version);
     let deletes = rows((0..12).map(|n| scatter(n + version * 77) % 250), version);
-    let id = java(mirror, json!({ "do": "write", "upserts": upserts, "deletes": deletes, "options": options }));
-    mirror.apply_to_model(RowKind::Upsert, &upserts);
-    mirror.apply_to_model(RowKind::Delete, &deletes);
-    id
+    update(mirror, &upserts, &deletes, options)
 }
 
 /// The table is as the model says at Java's snapshot, and its writer goes on from there.
@@ -99,7 +104,7 @@ async fn after_java_has_updated_the_writer_goes_on() {
     // With compaction Java's rows become visible at once: it looks up what they replace.
     let compacting = json!({ "write-only": "false", "num-sorted-run.compaction-trigger": "3" });
     for version in [20, 30, 40] {
-        let id = update(&mut mirror, version, compacting.clone());
+        let id = update_some(&mut mirror, version, compacting.clone());
         goes_on(&mut mirror, id, version + 1).await;
     }
     let some = mirror.states.keys().copied().collect::<Vec<_>>();
@@ -115,7 +120,7 @@ async fn what_java_has_not_merged_is_refused() {
     let mut mirror = layered().await;
     // The table says write-only: Java leaves its rows at level 0, where nobody sees them.
     let before = mirror.state();
-    let id = update(&mut mirror, 20, json!({}));
+    let id = update_some(&mut mirror, 20, json!({}));
     for engine in [&*JAVA, &*PYPAIMON] {
         let read = engine.read(&mirror.folder(), At::Newest, &[]).unwrap();
         assert_eq!(read.rows.len(), before.rows.len(), "{} sees level 0", engine.name);
@@ -144,7 +149,7 @@ async fn bitmaps_of_64_bits_are_read() {
     let mut mirror = table(options).await;
     mirror.apply(RowKind::Upsert, &rows(0..200, 1));
     mirror.commit().await;
-    let id = update(&mut mirror, 20, json!({ "write-only": "false", "deletion-vectors.bitmap64": "true" }));
+    let id = update_some(&mut mirror, 20, json!({ "write-only": "false", "deletion-vectors.bitmap64": "true" }));
     let mut wide = 0;
     for file in std::fs::read_dir(mirror.folder().join("index")).unwrap() {
         wide += usize::from(

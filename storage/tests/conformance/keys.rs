@@ -1,8 +1,11 @@
 //! Keys of every type: sorted, hashed into buckets, replaced, deleted and merged.
 
+use serde_json::json;
 use tidegate_storage::paimon::DataType;
 use tidegate_storage::table::{RowKind, TableOptions};
 
+use crate::engines::At;
+use crate::foreign::{java, update};
 use crate::mirror::{Compared, Mirror, field};
 use crate::texts::Line;
 use crate::values::{keys, value};
@@ -92,6 +95,15 @@ async fn table_of(types: &[DataType], snapshots: &[u64]) -> (Compared, usize) {
     mirror.states.retain(|id, _| snapshots.contains(id));
     let compared = mirror.check_all().await;
     let found = mirror.check_filters(&["k0"]);
+    // Java merges the files, for which it relies on their order, and looks up what it replaces, for which it relies on buckets.
+    // Its sorted look-up files, the default, cannot have keys of bytes.
+    let options = json!({ "write-only": "false", "lookup.local-file-type": "hash" });
+    let id = update(&mut mirror, &rows(&part(0, 5), 9), &rows(&part(3, 9), 9), options);
+    mirror.check(At::Snapshot(id), id, &mirror.state()).await;
+    let id = java(&mirror, json!({ "do": "compact", "full": true }));
+    mirror.check(At::Snapshot(id), id, &mirror.state()).await;
+    mirror.reopen(id).await.unwrap();
+    assert_eq!(mirror.writer.row_count(), mirror.state().rows.len() as u64);
     (compared, found)
 }
 
@@ -111,8 +123,8 @@ async fn read_keys_of_every_type(snapshots: &[u64]) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn keys_of_every_type() {
-    // After the load, with small runs and vectors, and when all was merged, opened again and changed.
-    read_keys_of_every_type(&[2, 5, 8]).await;
+    // With small runs and vectors, and when all was merged, opened again and changed.
+    read_keys_of_every_type(&[5, 8]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
