@@ -265,6 +265,7 @@ fn context(store: &StoreRef, clock: &Arc<ManualClock>) -> WriterContext {
         store: Arc::clone(store),
         clock: Arc::<ManualClock>::clone(clock),
         commit_user: "source-1".to_owned(),
+        resources: Arc::default(),
     }
 }
 
