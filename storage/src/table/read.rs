@@ -175,7 +175,10 @@ async fn columns(
     let bytes: i64 = builder.metadata().row_groups().iter().map(|group| group.total_byte_size()).sum();
     let of_bytes = BATCH_BYTES.saturating_mul(rows) / bytes.max(1);
     let batch_rows = usize::try_from(of_bytes).unwrap_or(BATCH_ROWS).clamp(1, BATCH_ROWS);
-    let mask = ProjectionMask::columns(builder.parquet_schema(), names.iter().map(String::as_str));
+    // By index: a mask by name would take a point in a column's name for the way into a nested one.
+    let roots = builder.parquet_schema().root_schema().get_fields().iter().enumerate();
+    let wanted = roots.filter(|(_, root)| names.iter().any(|name| name == root.name())).map(|(index, _)| index);
+    let mask = ProjectionMask::roots(builder.parquet_schema(), wanted);
     let stream = builder
         .with_projection(mask)
         .with_batch_size(batch_rows)
