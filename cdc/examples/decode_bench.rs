@@ -81,6 +81,7 @@ fn table() -> Result<(MysqlTable, Arc<TableSchema>), String> {
             data_type: column.column_type.data_type()?,
             nullable: column.nullable,
             description: None,
+            initial_default: None,
         });
     }
     let schema = TableSchema {

@@ -42,6 +42,7 @@ fn schema_of(table: &MysqlTable) -> Arc<TableSchema> {
             data_type: column.column_type.data_type().unwrap_or_else(|why| panic!("{}: {why}", column.name)),
             nullable: !table.primary_key.contains(&column.name),
             description: None,
+            initial_default: None,
         })
         .collect();
     Arc::new(TableSchema {

@@ -162,7 +162,7 @@ fn evolving_the_first_schema_gives_the_later_ones() {
     use tidegate_storage::paimon::{ColumnPosition, NewField, SchemaChange};
     let schemas = schemas();
     let note = NewField { name: "note".into(), data_type: DataType::String, nullable: true, description: None };
-    let add = SchemaChange::AddColumn { field: note, position: ColumnPosition::Last };
+    let add = SchemaChange::AddColumn { field: note, position: ColumnPosition::Last, initial_default: None };
     let second = schemas[&0].evolve(&[add], schemas[&1].time_millis).unwrap();
     assert_eq!(second, schemas[&1]);
     let rename = SchemaChange::RenameColumn { from: "customer_id".into(), to: "cust_id".into() };

@@ -265,6 +265,7 @@ pub(super) fn first_schema(table: &MysqlTable) -> Result<TableSchema, Error> {
             data_type,
             nullable: !table.primary_key.iter().any(|k| k.eq_ignore_ascii_case(&column.name)),
             description: Some(column.comment.clone()).filter(|c| !c.is_empty()),
+            initial_default: None,
         });
     }
     Ok(TableSchema {

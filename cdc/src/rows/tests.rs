@@ -11,6 +11,7 @@ fn schema(types: &[(DataType, bool)]) -> Arc<TableSchema> {
         data_type: data_type.clone(),
         nullable: *nullable,
         description: None,
+        initial_default: None,
     });
     Arc::new(TableSchema {
         id: 0,

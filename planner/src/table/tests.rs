@@ -345,10 +345,15 @@ async fn older_files_are_read_as_the_current_schema() {
         SchemaChange::RenameColumn { from: "customer".to_owned(), to: "client".to_owned() },
         SchemaChange::ChangeType { name: "client".to_owned(), data_type: DataType::BigInt, nullable: true },
         SchemaChange::DropColumn { name: "status".to_owned() },
-        SchemaChange::AddColumn { field: field("status", DataType::Int, true), position: ColumnPosition::First },
+        SchemaChange::AddColumn {
+            field: field("status", DataType::Int, true),
+            position: ColumnPosition::First,
+            initial_default: None,
+        },
         SchemaChange::AddColumn {
             field: field("customer", DataType::String, true),
             position: ColumnPosition::After("id".to_owned()),
+            initial_default: None,
         },
     ];
     let evolved = Arc::new(fixture.version.schema.evolve(&changes, 1).unwrap());

@@ -3,7 +3,7 @@
 //! The rules come from Paimon's own specification (`docs/concepts/spec`) and, where the two differ, from what its
 //! readers do. Nothing in here does I/O; every decoder takes the name of the object only to say it in errors.
 //!
-//! Start with [`schema`] (what a table is) and [`snapshot`] (one version of it), then [`manifest`] (which files a
+//! Start with [`schema`] (what a table is; `initial_default` what old rows have in an added column) and [`snapshot`] (one version of it), then [`manifest`] (which files a
 //! version has), [`data_file`] (with its digests in `block_digest`) and [`deletion_vector`] (what is in them), [`binary_row`] and [`bucket`] (keys as bytes
 //! and where they belong), [`paths`] (where everything lies).
 
@@ -14,6 +14,7 @@ pub mod bucket;
 pub mod data_file;
 pub mod data_type;
 pub mod deletion_vector;
+mod initial_default;
 mod json_digest;
 pub mod manifest;
 pub mod paths;

@@ -3,11 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use arrow::array::ArrayRef;
 use arrow::datatypes::{DataType as Arrow, Field as ArrowField, Schema, SchemaRef};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::data_type::DataType;
-use super::json_digest;
+use super::{initial_default, json_digest};
 use crate::error::{Error, Result};
 
 /// Name of the column with a row's sequence number in data files.
@@ -18,6 +20,11 @@ pub const VALUE_KIND: &str = "_VALUE_KIND";
 pub const KEY_PREFIX: &str = "_KEY_";
 /// Key of a field's id in the metadata of Arrow fields, as Parquet writers and readers look for it.
 pub const FIELD_ID: &str = "PARQUET:field_id";
+
+/// What the names of options begin with that hold a column's [`Field::initial_default`]; the column's id follows. The
+/// text is kept among the options because Paimon's own programs keep options that they do not know, and fields of
+/// theirs only. It is not a field's `defaultValue`: that is for rows that are written without a value.
+const INITIAL_DEFAULT_PREFIX: &str = "tidegate.initial-default.";
 
 /// Ids of the columns that data files have and tables have not (`SpecialFields` in Paimon).
 const KEY_FIELD_ID_START: i32 = 1_073_741_823;
@@ -37,9 +44,23 @@ pub struct Field {
     pub nullable: bool,
     /// Comment.
     pub description: Option<String>,
+    /// The value in rows that were written before the column was added, as exact text of the column's type; they have
+    /// NULL where there is none. It stays the same for as long as the column lives, whatever its default becomes.
+    pub initial_default: Option<String>,
 }
 
 impl Field {
+    /// The value in rows of files that do not have the column, as an array of length 1; `None` for NULL.
+    ///
+    /// Errors: [`Error::Invalid`] if [`Self::initial_default`] is not a value of the type, which no schema allows.
+    pub fn initial_value(&self) -> Result<Option<ArrayRef>> {
+        let Some(text) = &self.initial_default else { return Ok(None) };
+        let value = initial_default::value(&self.data_type, text);
+        value
+            .map(Some)
+            .map_err(|error| Error::invalid(format!("the initial default of column {:?}: {error}", self.name)))
+    }
+
     fn arrow(&self) -> ArrowField {
         arrow_field(&self.name, self.data_type.arrow(), self.nullable, self.id)
     }
@@ -91,12 +112,15 @@ pub enum ColumnPosition {
 /// One step from a schema to the next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SchemaChange {
-    /// A new column; rows written before have NULL in it.
+    /// A new column.
     AddColumn {
         /// The column.
         field: NewField,
         /// Its place.
         position: ColumnPosition,
+        /// The value in rows written before, as text of the column's type; NULL without one. See
+        /// [`Field::initial_default`].
+        initial_default: Option<String>,
     },
     /// The column and its values are gone; its id is never used again.
     DropColumn {
@@ -239,7 +263,7 @@ impl TableSchema {
 
     fn apply(&mut self, change: &SchemaChange) -> Result<()> {
         match change {
-            SchemaChange::AddColumn { field, position } => {
+            SchemaChange::AddColumn { field, position, initial_default } => {
                 if !field.nullable {
                     return Err(Error::invalid(format!(
                         "column {:?} cannot be added as NOT NULL: rows written before have no value for it",
@@ -249,7 +273,14 @@ impl TableSchema {
                 let id = self.highest_field_id.checked_add(1).filter(|id| *id < KEY_FIELD_ID_START);
                 let id = id.ok_or_else(|| Error::invalid("the table has used up its field ids"))?;
                 self.highest_field_id = id;
-                self.insert(field.clone().with_id(id), position)?;
+                let mut field = field.clone().with_id(id);
+                if let Some(text) = initial_default {
+                    let canonical = initial_default::canonical(&field.data_type, text);
+                    field.initial_default = Some(canonical.map_err(|error| {
+                        Error::invalid(format!("column {:?} cannot be added with this default: {error}", field.name))
+                    })?);
+                }
+                self.insert(field, position)?;
             }
             SchemaChange::DropColumn { name } => {
                 self.refuse_key(name, "dropped")?;
@@ -282,8 +313,12 @@ impl TableSchema {
                         "column {name:?} cannot become NOT NULL: rows written before may be NULL in it"
                     )));
                 }
-                self.fields[index].data_type = data_type.clone();
-                self.fields[index].nullable = *nullable;
+                let field = &mut self.fields[index];
+                if let Some(text) = &field.initial_default {
+                    field.initial_default = Some(initial_default::widened(&field.data_type, data_type, text)?);
+                }
+                field.data_type = data_type.clone();
+                field.nullable = *nullable;
             }
             SchemaChange::Move { name, position } => {
                 let index = self.require(name)?;
@@ -346,6 +381,7 @@ impl TableSchema {
                     field.data_type
                 )));
             }
+            field.initial_value()?;
         }
         if self.primary_keys.is_empty() {
             return Err(Error::invalid("a table needs a primary key"));
@@ -366,13 +402,19 @@ impl TableSchema {
         let fields = self.fields.iter().map(|field| FieldJson {
             id: field.id,
             name: field.name.clone(),
-            data_type: if field.nullable {
+            data_type: Value::String(if field.nullable {
                 field.data_type.to_string()
             } else {
                 format!("{} NOT NULL", field.data_type)
-            },
+            }),
             description: field.description.clone(),
         });
+        let mut options = self.options.clone();
+        for field in &self.fields {
+            if let Some(text) = &field.initial_default {
+                options.insert(format!("{INITIAL_DEFAULT_PREFIX}{}", field.id), text.clone());
+            }
+        }
         let json = SchemaJson {
             version: SCHEMA_VERSION,
             id: self.id,
@@ -380,7 +422,7 @@ impl TableSchema {
             highest_field_id: self.highest_field_id,
             partition_keys: Vec::new(),
             primary_keys: self.primary_keys.clone(),
-            options: self.options.clone(),
+            options,
             comment: self.comment.clone(),
             time_millis: self.time_millis,
         };
@@ -413,12 +455,23 @@ impl TableSchema {
         }
         let mut fields = Vec::with_capacity(json.fields.len());
         for field in json.fields {
-            let text = field.data_type.trim();
+            // Nested types are objects.
+            let Value::String(text) = &field.data_type else {
+                return Err(Error::invalid(format!(
+                    "object {object}: column {:?}: column type {} is not supported: it is nested",
+                    field.name, field.data_type
+                )));
+            };
+            let text = text.trim();
             let (text, nullable) = text.strip_suffix("NOT NULL").map_or((text, true), |text| (text, false));
             let data_type =
                 text.parse().map_err(|e| Error::invalid(format!("object {object}: column {:?}: {e}", field.name)))?;
-            fields.push(Field { id: field.id, name: field.name, data_type, nullable, description: field.description });
+            // Those of columns that another program dropped go with them.
+            let initial_default = json.options.get(&format!("{INITIAL_DEFAULT_PREFIX}{}", field.id)).cloned();
+            let FieldJson { id, name, description, .. } = field;
+            fields.push(Field { id, name, data_type, nullable, description, initial_default });
         }
+        json.options.retain(|key, _| !key.starts_with(INITIAL_DEFAULT_PREFIX));
         let schema = Self {
             id: json.id,
             fields,
@@ -435,7 +488,8 @@ impl TableSchema {
 
 impl NewField {
     fn with_id(self, id: i32) -> Field {
-        Field { id, name: self.name, data_type: self.data_type, nullable: self.nullable, description: self.description }
+        let Self { name, data_type, nullable, description } = self;
+        Field { id, name, data_type, nullable, description, initial_default: None }
     }
 }
 
@@ -466,7 +520,7 @@ struct FieldJson {
     id: i32,
     name: String,
     #[serde(rename = "type")]
-    data_type: String,
+    data_type: Value,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     description: Option<String>,
 }

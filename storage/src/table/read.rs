@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
-use arrow::compute::{CastOptions, cast_with_options};
+use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array, new_null_array};
+use arrow::compute::{CastOptions, cast_with_options, take};
 use arrow::datatypes::{DataType, SchemaRef};
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -36,30 +36,46 @@ const BATCH_BYTES: i64 = 4 << 20;
 struct Mapping {
     /// Names in the file of the columns to read.
     names: Vec<String>,
-    /// For each column of the newest schema its index among `names`, if the file has it.
-    sources: Vec<Option<usize>>,
+    /// For each column of the newest schema where its values come from.
+    sources: Vec<Source>,
     schema: SchemaRef,
 }
 
+#[derive(Debug)]
+enum Source {
+    /// The file's column of this index among the names.
+    File(usize),
+    /// The column was added later, with this one value for the rows that there were.
+    Constant(ArrayRef),
+    /// The column was added later, without a default.
+    Null,
+}
+
 impl Mapping {
-    fn new(file: &TableSchema, newest: &TableSchema, schema: SchemaRef) -> Self {
+    fn new(file: &TableSchema, newest: &TableSchema, schema: SchemaRef) -> Result<Self> {
         let mut names = Vec::new();
-        let mut sources = Vec::new();
+        let mut sources = Vec::with_capacity(newest.fields.len());
         for field in &newest.fields {
             let old = file.fields.iter().find(|old| old.id == field.id);
-            sources.push(old.map(|old| {
-                names.push(old.name.clone());
-                names.len() - 1
-            }));
+            sources.push(match (old, field.initial_value()?) {
+                (Some(old), _) => {
+                    names.push(old.name.clone());
+                    Source::File(names.len() - 1)
+                }
+                (None, Some(value)) => Source::Constant(value),
+                (None, None) => Source::Null,
+            });
         }
-        Self { names, sources, schema }
+        Ok(Self { names, sources, schema })
     }
 
     fn apply(&self, object: &str, batch: &RecordBatch) -> Result<RecordBatch> {
         let rows = batch.num_rows();
         let columns = self.sources.iter().zip(self.schema.fields()).map(|(source, field)| match source {
-            None => Ok(new_null_array(field.data_type(), rows)),
-            Some(source) => {
+            Source::Null => Ok(new_null_array(field.data_type(), rows)),
+            Source::Constant(value) => take(value, &UInt32Array::from_value(0, rows), None)
+                .map_err(|error| Error::invalid(format!("a default cannot be repeated: {error}"))),
+            Source::File(source) => {
                 let name = &self.names[*source];
                 let column = batch
                     .column_by_name(name)
@@ -200,7 +216,7 @@ pub(crate) async fn rows(
     meta: &DataFileMeta,
 ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
     let schema = file_schema(layout, path, meta)?;
-    let mapping = Mapping::new(schema, &layout.schema, Arc::clone(&layout.arrow_schema));
+    let mapping = Mapping::new(schema, &layout.schema, Arc::clone(&layout.arrow_schema))?;
     let stream = columns(layout, path, meta, &mapping.names).await?;
     let object = path.to_string();
     Ok(stream.map(move |batch| mapping.apply(&object, &batch?)).boxed())

@@ -26,6 +26,7 @@ use crate::store::faulty::{Fault, Faulty, Operation};
 use crate::store::{StoreRef, read};
 
 mod damage;
+mod evolution;
 mod merging;
 
 /// A row as text, by field id; a field that is missing is NULL.
@@ -387,7 +388,7 @@ impl Trial {
             _ if schema.fields.len() < 9 => {
                 let data_type = if self.random.random_bool(0.5) { DataType::Int } else { DataType::String };
                 let position = if self.random.random_bool(0.5) { ColumnPosition::First } else { ColumnPosition::Last };
-                SchemaChange::AddColumn { field: new_field(&unused, data_type, true), position }
+                SchemaChange::AddColumn { field: new_field(&unused, data_type, true), position, initial_default: None }
             }
             _ => return,
         };

@@ -392,7 +392,7 @@ async fn what_the_encoders_write_is_read() {
     // A column is added in the middle, one renamed, one dropped, one widened; updates reach files of both schemas.
     let note = NewField { name: "note".into(), data_type: DataType::String, nullable: true, description: None };
     let changes = [
-        SchemaChange::AddColumn { field: note, position: ColumnPosition::After("flag".into()) },
+        SchemaChange::AddColumn { field: note, position: ColumnPosition::After("flag".into()), initial_default: None },
         SchemaChange::RenameColumn { from: "price".into(), to: "cost".into() },
         SchemaChange::DropColumn { name: "small".into() },
         SchemaChange::ChangeType { name: "int".into(), data_type: DataType::BigInt, nullable: true },

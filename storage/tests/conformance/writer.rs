@@ -132,7 +132,11 @@ async fn every_snapshot_of_a_writer_is_read() {
     mirror.commit().await;
 
     let changes = [
-        SchemaChange::AddColumn { field: new_field("note", DataType::String, true), position: ColumnPosition::Last },
+        SchemaChange::AddColumn {
+            field: new_field("note", DataType::String, true),
+            position: ColumnPosition::Last,
+            initial_default: None,
+        },
         SchemaChange::RenameColumn { from: "text".into(), to: "words".into() },
         SchemaChange::ChangeType { name: "number".into(), data_type: DataType::BigInt, nullable: true },
     ];

@@ -119,6 +119,7 @@ pub(super) fn schema_of(table: &MysqlTable) -> Arc<TableSchema> {
         data_type: column.column_type.data_type().unwrap_or(DataType::String),
         nullable: !table.primary_key.contains(&column.name),
         description: None,
+        initial_default: None,
     });
     Arc::new(TableSchema {
         id: 0,

@@ -105,7 +105,9 @@ impl Applied {
             nullable: true,
             description: def.comment.clone().filter(|c| !c.is_empty()),
         };
-        self.changes.push(SchemaChange::AddColumn { field, position });
+        // Where stored rows got a value the table is read again, so that its files hold it: other engines do not know
+        // of a value that stands in the schema only.
+        self.changes.push(SchemaChange::AddColumn { field, position, initial_default: None });
         Ok(())
     }
 

@@ -15,7 +15,7 @@ fn orders() -> TableSchema {
 }
 
 fn add(name: &str, position: ColumnPosition) -> SchemaChange {
-    SchemaChange::AddColumn { field: new_field(name, DataType::String, true), position }
+    SchemaChange::AddColumn { field: new_field(name, DataType::String, true), position, initial_default: None }
 }
 
 fn names(schema: &TableSchema) -> Vec<&str> {
@@ -79,13 +79,18 @@ fn changes_that_need_rows_written_anew_are_refused() {
         (add("x", ColumnPosition::After("y".into())), "no column \"y\""),
         (SchemaChange::RenameColumn { from: "status".into(), to: "_KEY_x".into() }, "reserved"),
         (
-            SchemaChange::AddColumn { field: new_field("x", DataType::Int, false), position: ColumnPosition::Last },
+            SchemaChange::AddColumn {
+                field: new_field("x", DataType::Int, false),
+                position: ColumnPosition::Last,
+                initial_default: None,
+            },
             "NOT NULL",
         ),
         (
             SchemaChange::AddColumn {
                 field: new_field("x", DataType::Timestamp(3), true),
                 position: ColumnPosition::Last,
+                initial_default: None,
             },
             "4 to 6 digits",
         ),
@@ -98,6 +103,88 @@ fn changes_that_need_rows_written_anew_are_refused() {
         change_type("amount", DataType::Decimal { precision: 14, scale: 4 }, true),
     ];
     assert!(orders().evolve(&wider, 2).is_ok());
+}
+
+fn add_with(name: &str, data_type: DataType, default: &str) -> SchemaChange {
+    SchemaChange::AddColumn {
+        field: new_field(name, data_type, true),
+        position: ColumnPosition::Last,
+        initial_default: Some(default.into()),
+    }
+}
+
+fn initial_default<'a>(schema: &'a TableSchema, name: &str) -> Option<&'a str> {
+    schema.field(name).unwrap().initial_default.as_deref()
+}
+
+#[test]
+fn an_initial_default_follows_its_column() {
+    let text = "it's \"new\" \\ \u{1f600}\n";
+    let added = orders()
+        .evolve(
+            &[
+                add_with("price", DataType::Float, "0.1"),
+                add_with("note", DataType::String, text),
+                add_with("gone", DataType::Int, "5"),
+            ],
+            2,
+        )
+        .unwrap();
+    let json = added.to_digested_json();
+    // As options, by the columns' ids; the fields are as Paimon's own programs write them.
+    assert!(json.contains("\"tidegate.initial-default.3\": \"0.1\""), "{json}");
+    assert!(!json.contains("defaultValue"), "{json}");
+    let read = TableSchema::from_json("schema-1", json.as_bytes()).unwrap();
+    assert_eq!(read, added);
+    assert!(!read.options.keys().any(|key| key.contains("initial-default")));
+
+    let change_type = SchemaChange::ChangeType { name: "cost".into(), data_type: DataType::Double, nullable: true };
+    let moved = SchemaChange::Move { name: "cost".into(), position: ColumnPosition::First };
+    let next = read
+        .evolve(
+            &[
+                SchemaChange::RenameColumn { from: "price".into(), to: "cost".into() },
+                change_type,
+                moved,
+                SchemaChange::DropColumn { name: "gone".into() },
+                add("gone", ColumnPosition::Last),
+            ],
+            3,
+        )
+        .unwrap();
+    // The bits that a stored FLOAT has as a DOUBLE.
+    assert_eq!(initial_default(&next, "cost"), Some("0.10000000149011612"));
+    assert_eq!(initial_default(&next, "note"), Some(text));
+    // Another column of the same name has nothing of the one that was dropped.
+    assert_eq!(initial_default(&next, "gone"), None);
+    let json = next.to_json();
+    assert_eq!(TableSchema::from_json("schema-2", json.as_bytes()).unwrap(), next);
+    assert!(!json.contains("initial-default.5"), "{json}");
+}
+
+#[test]
+fn an_initial_default_is_a_value_of_its_column() {
+    let error = orders().evolve(&[add_with("x", DataType::TinyInt, "128")], 2).unwrap_err().to_string();
+    assert!(error.contains("\"x\"") && error.contains("\"128\"") && error.contains("TINYINT"), "{error}");
+    // In a file it is damage.
+    let json = orders().evolve(&[add_with("x", DataType::TinyInt, "12")], 2).unwrap().to_json();
+    let json = json.replace("\"tidegate.initial-default.3\": \"12\"", "\"tidegate.initial-default.3\": \"12x\"");
+    let error = TableSchema::from_json("t/schema/schema-1", json.as_bytes()).unwrap_err();
+    assert_eq!(error.kind(), crate::ErrorKind::Corrupt, "{error}");
+    assert!(error.to_string().contains("column \"x\""), "{error}");
+    // Spelt in another way it is the same schema.
+    let spelt = |text: &str| orders().evolve(&[add_with("x", DataType::Double, text)], 2).unwrap();
+    assert_eq!(spelt("5"), spelt("5.0"));
+}
+
+#[test]
+fn nested_columns_are_refused_by_name_and_type() {
+    let nested = r#"{"type": "ARRAY", "element": "INT"}"#;
+    let json = orders().to_json().replace("\"VARCHAR(10)\"", nested);
+    let error = TableSchema::from_json("t/schema/schema-0", json.as_bytes()).unwrap_err();
+    assert_eq!(error.kind(), crate::ErrorKind::Invalid, "{error}");
+    let error = error.to_string();
+    assert!(error.contains("column \"status\"") && error.contains("ARRAY") && error.contains("nested"), "{error}");
 }
 
 #[test]
@@ -128,7 +215,8 @@ fn foreign_schemas_are_told_apart_from_damaged_ones() {
 
 #[test]
 fn every_flipped_bit_of_a_schema_is_found_or_harmless() {
-    let schema = TableSchema { id: 7, ..orders() };
+    let schema = orders().evolve(&[add_with("x", DataType::Int, "7")], 2).unwrap();
+    let schema = TableSchema { id: 7, ..schema };
     let json = schema.to_digested_json();
     assert_eq!(TableSchema::from_json("s", json.as_bytes()).unwrap(), schema);
     for at in 0..json.len() {

@@ -101,6 +101,7 @@ fn schema_of(table: &MysqlTable) -> TableSchema {
             data_type: column.column_type.data_type().expect("the benchmark's types can be mirrored"),
             nullable: !table.primary_key.contains(&column.name),
             description: None,
+            initial_default: None,
         })
         .collect();
     TableSchema {
