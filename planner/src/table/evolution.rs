@@ -2,17 +2,20 @@
 //!
 //! Columns are the same if their field ids are (Paimon's rule): a rename keeps the id, a dropped and added column has a new one.
 //! So a file's column is found by the id, and its name in the file is only how the Parquet reader asks for it.
+//!
+//! A column that a file does not have is one value in all of it: the column's initial default, or NULL. Expressions see that
+//! value as a literal, in projections and in filters alike, so that statistics of the file are never asked about it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
-use datafusion::common::{DataFusionError, Result};
+use datafusion::common::{DataFusionError, Result, ScalarValue};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr_adapter::{
-    DefaultPhysicalExprAdapterFactory, PhysicalExprAdapter, PhysicalExprAdapterFactory,
+    DefaultPhysicalExprAdapterFactory, PhysicalExprAdapter, PhysicalExprAdapterFactory, replace_columns_with_literals,
 };
 use tidegate_storage::paimon::TableSchema;
 
@@ -55,9 +58,29 @@ impl ColumnMapping {
     }
 }
 
-/// Makes DataFusion's own adapter (casts, NULLs for missing columns) see a file under the table's current names.
+/// What columns have in files that were written before them, by the columns' current names; NULL where there is none.
+pub(crate) type InitialDefaults = HashMap<String, ScalarValue>;
+
+/// The initial defaults of `current`, in the types that queries see.
+pub(crate) fn initial_defaults(current: &TableSchema, query: &Schema) -> Result<InitialDefaults> {
+    let mut defaults = InitialDefaults::new();
+    for (field, seen) in current.fields.iter().zip(query.fields()) {
+        let value = field.initial_value().map_err(|error| DataFusionError::External(Box::new(error)))?;
+        if let Some(value) = value {
+            let value = ScalarValue::try_from_array(&value, 0)?.cast_to(seen.data_type())?;
+            defaults.insert(field.name.clone(), value);
+        }
+    }
+    Ok(defaults)
+}
+
+/// Makes DataFusion's own adapter (casts, NULLs for missing columns) see a file under the table's current names, after
+/// columns that are missing and have an initial default have become that.
 #[derive(Debug)]
-pub(crate) struct MappedColumns(pub(crate) ColumnMapping);
+pub(crate) struct MappedColumns {
+    pub(crate) mapping: ColumnMapping,
+    pub(crate) defaults: Arc<InitialDefaults>,
+}
 
 impl PhysicalExprAdapterFactory for MappedColumns {
     fn create(&self, logical: SchemaRef, physical: SchemaRef) -> Result<Arc<dyn PhysicalExprAdapter>> {
@@ -67,7 +90,7 @@ impl PhysicalExprAdapterFactory for MappedColumns {
             .enumerate()
             .map(|(index, field)| {
                 // No MySQL column can have this name: MySQL allows no NUL in one.
-                let Some(name) = self.0.current_name(field.name()) else {
+                let Some(name) = self.mapping.current_name(field.name()) else {
                     return field.as_ref().clone().with_name(format!("\0{index}"));
                 };
                 match logical.field_with_name(name) {
@@ -79,8 +102,11 @@ impl PhysicalExprAdapterFactory for MappedColumns {
             })
             .collect();
         let seen: SchemaRef = Arc::new(Schema::new(fields));
+        let missing = |name: &str| seen.field_with_name(name).is_err();
+        let defaults = self.defaults.iter().filter(|(name, _)| missing(name));
+        let defaults = defaults.map(|(name, value)| (name.clone(), value.clone())).collect();
         let inner = DefaultPhysicalExprAdapterFactory.create(logical, Arc::clone(&seen))?;
-        Ok(Arc::new(MappedAdapter { inner, physical }))
+        Ok(Arc::new(MappedAdapter { inner, physical, defaults }))
     }
 }
 
@@ -88,12 +114,14 @@ impl PhysicalExprAdapterFactory for MappedColumns {
 struct MappedAdapter {
     inner: Arc<dyn PhysicalExprAdapter>,
     physical: SchemaRef,
+    /// Of the columns that the file does not have.
+    defaults: InitialDefaults,
 }
 
 impl PhysicalExprAdapter for MappedAdapter {
     fn rewrite(&self, expr: Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>> {
         self.inner
-            .rewrite(expr)?
+            .rewrite(replace_columns_with_literals(expr, &self.defaults)?)?
             .transform(|expr| {
                 let Some(column) = expr.downcast_ref::<Column>() else {
                     return Ok(Transformed::no(expr));

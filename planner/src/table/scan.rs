@@ -23,7 +23,7 @@ use tidegate_storage::table::{Candidate, TableVersion};
 
 use super::checked::{CheckedReaders, CheckedSource};
 use super::deletions::{SelectionCache, chosen_rows};
-use super::evolution::{ColumnMapping, MappedColumns};
+use super::evolution::{ColumnMapping, MappedColumns, initial_defaults};
 use super::key_filter::keys_asked_for;
 use super::statistics::{file_statistics, files_statistics, schema_id};
 
@@ -69,9 +69,11 @@ pub(super) fn scan(
         };
         by_mapping.entry(mapping).or_default().push(candidate);
     }
+    let defaults = Arc::new(initial_defaults(&version.schema, schema)?);
     let mut plans = Vec::with_capacity(by_mapping.len());
     for (mapping, files) in by_mapping {
-        plans.push(scan_files(cache, name, version, schema, state, projection, limit, mapping, &files)?);
+        let columns = MappedColumns { mapping, defaults: Arc::clone(&defaults) };
+        plans.push(scan_files(cache, name, version, schema, state, projection, limit, columns, &files)?);
     }
     match plans.len() {
         0 => {
@@ -95,7 +97,7 @@ fn scan_files(
     state: &dyn Session,
     projection: Option<&Vec<usize>>,
     limit: Option<usize>,
-    mapping: ColumnMapping,
+    columns: MappedColumns,
     files: &[Candidate<'_>],
 ) -> Result<Arc<dyn ExecutionPlan>> {
     let url = ObjectStoreUrl::parse(STORE_URL)?;
@@ -120,7 +122,7 @@ fn scan_files(
     let config = FileScanConfigBuilder::new(url, Arc::new(source))
         .with_file_groups(spread(partitioned, state.config().target_partitions()))
         .with_statistics(statistics)
-        .with_expr_adapter(Some(Arc::new(MappedColumns(mapping))))
+        .with_expr_adapter(Some(Arc::new(columns)))
         .with_projection_indices(projection.cloned())?
         .with_limit(limit)
         .build();

@@ -25,6 +25,8 @@ use tidegate_storage::paimon::{
 use tidegate_storage::store::{self, StoreRef};
 use tidegate_storage::table::{LiveFile, TableVersion};
 
+mod evolution;
+
 use super::FileError;
 use crate::context::{QueryRuntime, RuntimeOptions};
 
