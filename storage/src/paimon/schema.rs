@@ -273,6 +273,7 @@ impl TableSchema {
                 let id = self.highest_field_id.checked_add(1).filter(|id| *id < KEY_FIELD_ID_START);
                 let id = id.ok_or_else(|| Error::invalid("the table has used up its field ids"))?;
                 self.highest_field_id = id;
+                self.refuse_taken(&field.name)?;
                 let mut field = field.clone().with_id(id);
                 if let Some(text) = initial_default {
                     let canonical = initial_default::canonical(&field.data_type, text);
@@ -289,6 +290,9 @@ impl TableSchema {
             }
             SchemaChange::RenameColumn { from, to } => {
                 let index = self.require(from)?;
+                if from != to {
+                    self.refuse_taken(to)?;
+                }
                 self.fields[index].name.clone_from(to);
                 for key in &mut self.primary_keys {
                     if key == from {
@@ -346,6 +350,14 @@ impl TableSchema {
 
     fn require(&self, name: &str) -> Result<usize> {
         self.index_of(name).ok_or_else(|| Error::invalid(format!("the table has no column {name:?}")))
+    }
+
+    /// Two columns of one name, be it only until the next change, would leave open which of them that is about.
+    fn refuse_taken(&self, name: &str) -> Result<()> {
+        match self.field(name) {
+            Some(_) => Err(Error::invalid(format!("column name {name:?} is not unique"))),
+            None => Ok(()),
+        }
     }
 
     fn refuse_key(&self, name: &str, what: &str) -> Result<()> {

@@ -2,6 +2,7 @@
 
 use tidegate_storage::paimon::{ColumnPosition, DataType, NewField, SchemaChange};
 
+use super::order::one_by_one;
 use super::parse::{Clause, ColumnDef, ColumnPlace, DefaultValue};
 use crate::mysql::Flavor;
 use crate::mysql::types::{LobSize, MysqlColumn, MysqlTable, MysqlType, TextCharset};
@@ -16,10 +17,10 @@ pub(crate) struct Applied {
     pub(crate) rewrites: Option<String>,
 }
 
-/// Applies the clauses in order, as the server does. The error says why the definition cannot be followed.
+/// Applies the clauses as the server does, as one step. The error says why the definition cannot be followed.
 pub(crate) fn apply(table: &MysqlTable, clauses: &[Clause], flavor: Flavor) -> Result<Applied, String> {
     let mut next = Applied { table: table.clone(), changes: Vec::new(), rewrites: None };
-    for clause in clauses {
+    for clause in &one_by_one(table, clauses) {
         next.clause(clause, flavor)?;
     }
     Ok(next)

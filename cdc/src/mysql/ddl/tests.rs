@@ -1,3 +1,5 @@
+use tidegate_storage::paimon::{NewField, TableSchema};
+
 use super::parse::{Clause, ColumnPlace, DefaultValue, Statement, TableName, parse};
 use super::{Applied, apply};
 use crate::mysql::Flavor;
@@ -172,7 +174,7 @@ fn types_take_the_dictionarys_form() {
 #[test]
 fn columns_are_added_dropped_renamed_and_moved() {
     let applied = alter(
-        "ALTER TABLE t ADD c INT FIRST, ADD d DATE AFTER name, DROP price, RENAME COLUMN name TO title, \
+        "ALTER TABLE t ADD c INT FIRST, ADD d DATE AFTER title, DROP price, RENAME COLUMN name TO title, \
          MODIFY id BIGINT NOT NULL AFTER d",
     );
     assert_eq!(columns(&applied), ["c", "title", "d", "id"]);
@@ -181,6 +183,73 @@ fn columns_are_added_dropped_renamed_and_moved() {
     let renamed = alter("ALTER TABLE t CHANGE id number INT NOT NULL");
     assert_eq!(renamed.table.primary_key, ["number"]);
     assert_eq!(renamed.rewrites, None);
+}
+
+/// Each column's new name beside what it was called before, as both servers answered when they were asked (`IF NOT
+/// EXISTS`: MariaDB alone).
+#[test]
+fn the_clauses_of_one_statement_are_one_step() {
+    let column = |name: &str| MysqlColumn {
+        name: name.to_owned(),
+        column_type: MysqlType::parse("int", None, None),
+        nullable: name != "id",
+        comment: String::new(),
+        default: None,
+        generated: false,
+        invisible: false,
+    };
+    let table = MysqlTable { columns: ["id", "a", "b", "c"].map(column).to_vec(), ..table() };
+    let schema = |table: &MysqlTable| {
+        let fields = table.columns.iter().map(|column| NewField {
+            name: column.name.clone(),
+            data_type: column.column_type.data_type().unwrap(),
+            nullable: column.name != "id",
+            description: None,
+        });
+        TableSchema::new(fields.collect(), table.primary_key.clone(), Default::default(), None, 0).unwrap()
+    };
+    for (clauses_text, expected) in [
+        ("RENAME COLUMN a TO b, RENAME COLUMN b TO a", "id=id b=a a=b c=c"),
+        ("CHANGE a b INT, CHANGE b a INT", "id=id b=a a=b c=c"),
+        ("RENAME COLUMN a TO b, RENAME COLUMN b TO d", "id=id b=a d=b c=c"),
+        ("RENAME COLUMN a TO b, DROP COLUMN b", "id=id b=a c=c"),
+        ("ADD COLUMN b INT, DROP COLUMN b", "id=id a=a c=c b=+"),
+        ("ADD COLUMN b INT FIRST, RENAME COLUMN b TO e", "b=+ id=id a=a e=b c=c"),
+        (
+            "CHANGE a b INT AFTER c, CHANGE b a INT, ADD COLUMN x INT AFTER a, ADD COLUMN y INT AFTER b",
+            "id=id a=b x=+ c=c b=a y=+",
+        ),
+        ("CHANGE a b INT, CHANGE b c BIGINT FIRST, CHANGE c a INT", "c=b id=id b=a a=c"),
+        ("RENAME COLUMN a TO A, RENAME COLUMN b TO B", "id=id A=a B=b c=c"),
+        ("RENAME COLUMN id TO a, RENAME COLUMN a TO id", "a=id id=a b=b c=c"),
+        ("MODIFY a INT AFTER c, MODIFY b INT AFTER a, MODIFY c INT FIRST", "c=c id=id a=a b=b"),
+        (
+            "MODIFY c INT AFTER id, ADD x INT AFTER id, MODIFY b INT AFTER id, ADD y INT AFTER x, MODIFY a INT FIRST",
+            "a=a id=id b=b x=+ y=+ c=c",
+        ),
+        ("ADD COLUMN x INT AFTER a, MODIFY a INT AFTER c", "id=id x=+ b=b c=c a=a"),
+        ("MODIFY b INT FIRST, MODIFY c INT FIRST, ADD COLUMN x INT FIRST", "x=+ c=c b=b id=id a=a"),
+        ("ADD COLUMN IF NOT EXISTS b INT, DROP COLUMN b", "id=id a=a c=c"),
+        ("DROP COLUMN b, ADD COLUMN IF NOT EXISTS b INT", "id=id a=a c=c"),
+        ("CHANGE b z INT, ADD COLUMN IF NOT EXISTS b INT", "id=id a=a z=b c=c"),
+        ("CHANGE IF EXISTS a b INT, CHANGE IF EXISTS b a INT, CHANGE IF EXISTS nope n INT", "id=id b=a a=b c=c"),
+    ] {
+        let sql = format!("ALTER TABLE t {clauses_text}");
+        let applied = apply(&table, &clauses(&sql), Flavor::MariaDb).unwrap_or_else(|e| panic!("{sql}: {e}"));
+        // The mirror's schema, by the columns' identities.
+        let before = schema(&table);
+        let after = before.evolve(&applied.changes, 1).unwrap_or_else(|e| panic!("{sql}: {e}"));
+        let was = |id: i32| before.fields.iter().find(|field| field.id == id).map_or("+", |field| field.name.as_str());
+        let shown: Vec<_> = after.fields.iter().map(|field| format!("{}={}", field.name, was(field.id))).collect();
+        assert_eq!(shown.join(" "), expected, "{sql}");
+        // And the definition by which rows are decoded.
+        let names: Vec<_> = after.fields.iter().map(|field| field.name.as_str()).collect();
+        assert_eq!(columns(&applied), names, "{sql}");
+        assert_eq!(applied.table.primary_key, after.primary_keys, "{sql}");
+        assert_eq!(applied.rewrites, None, "{sql}");
+    }
+    let clash = apply(&table, &clauses("ALTER TABLE t RENAME COLUMN a TO b"), Flavor::Mysql).unwrap();
+    assert!(schema(&table).evolve(&clash.changes, 1).unwrap_err().to_string().contains("not unique"));
 }
 
 #[test]

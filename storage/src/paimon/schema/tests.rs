@@ -76,6 +76,7 @@ fn changes_that_need_rows_written_anew_are_refused() {
         (change_type("id", DataType::Int, true), "nullable"),
         (SchemaChange::DropColumn { name: "nothing".into() }, "no column \"nothing\""),
         (add("status", ColumnPosition::Last), "not unique"),
+        (SchemaChange::RenameColumn { from: "status".into(), to: "amount".into() }, "not unique"),
         (add("x", ColumnPosition::After("y".into())), "no column \"y\""),
         (SchemaChange::RenameColumn { from: "status".into(), to: "_KEY_x".into() }, "reserved"),
         (
@@ -98,6 +99,12 @@ fn changes_that_need_rows_written_anew_are_refused() {
         let error = orders().evolve(std::slice::from_ref(&change), 2).expect_err(what).to_string();
         assert!(error.contains(what), "{change:?}: {error}");
     }
+    // Nor may two columns have one name in between.
+    let exchanged = [
+        SchemaChange::RenameColumn { from: "status".into(), to: "amount".into() },
+        SchemaChange::RenameColumn { from: "amount".into(), to: "status".into() },
+    ];
+    assert!(orders().evolve(&exchanged, 2).unwrap_err().to_string().contains("not unique"));
     let wider = [
         change_type("status", DataType::String, true),
         change_type("amount", DataType::Decimal { precision: 14, scale: 4 }, true),
