@@ -121,8 +121,11 @@ async fn columns_come_go_move_and_are_renamed() {
     let first = rows(&mirror, 0..100, 1);
     mirror.apply(RowKind::Upsert, &first);
     mirror.commit().await;
-    let add =
-        |name: &str, data_type, position| SchemaChange::AddColumn { field: field(name, data_type, true), position };
+    let add = |name: &str, data_type, position| SchemaChange::AddColumn {
+        field: field(name, data_type, true),
+        position,
+        initial_default: None,
+    };
     let rename = |from: &str, to: &str| SchemaChange::RenameColumn { from: from.to_owned(), to: to.to_owned() };
     let drop = |name: &str| SchemaChange::DropColumn { name: name.to_owned() };
     let to = |name: &str, position| SchemaChange::Move { name: name.to_owned(), position };
