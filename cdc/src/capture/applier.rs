@@ -8,7 +8,7 @@ use arrow::array::RecordBatch;
 use futures::future::{BoxFuture, try_join_all};
 use object_store::path::Path;
 use tidegate_storage::checkpoint::{
-    CheckpointLog, CheckpointRecord, CommitOutcome, PreparedSnapshot, TableCommit, publish,
+    CheckpointLog, CheckpointRecord, CommitOutcome, PreparedSnapshot, PublishOutcome, TableCommit, publish,
 };
 use tidegate_storage::clock::Clock;
 use tidegate_storage::paimon::TableSchema;
@@ -265,6 +265,8 @@ impl Applier {
         };
         match self.log.commit(&record).await? {
             CommitOutcome::Committed => {}
+            // Recovery reads what came of it.
+            CommitOutcome::Unknown(error) => return Err(error.into()),
             // An earlier attempt of ours, given up for lost and carried out all the same: whatever it holds counts.
             CommitOutcome::Conflicted(other) if other.owner == self.owner => {
                 return Err(Error::new(
@@ -343,7 +345,10 @@ impl Applier {
             let Some(slot) = self.slots.get(*index).filter(|s| s.is_live()) else { continue };
             let (store, name, path) = (self.store.clone(), slot.name.clone(), Path::from(slot.path.as_str()));
             let snapshot = snapshot.clone();
-            work.push(Box::pin(async move { publish(&store, &path, &snapshot).await.map_err(|e| failed(&name, e)) }));
+            work.push(Box::pin(async move {
+                let published = publish(&store, &path, &snapshot).await.and_then(PublishOutcome::require);
+                published.map_err(|e| failed(&name, e))
+            }));
         }
         try_join_all(work).await?;
         Ok(())

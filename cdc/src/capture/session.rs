@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 use object_store::path::Path;
-use tidegate_storage::checkpoint::{CheckpointLog, CheckpointState, PreparedSnapshot, TableCommit, publish};
+use tidegate_storage::checkpoint::{
+    CheckpointLog, CheckpointState, PreparedSnapshot, PublishOutcome, TableCommit, publish,
+};
 use tidegate_storage::table::{Retention, TableOptions, TableVersion, TableWriter};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio_util::task::AbortOnDropHandle;
@@ -401,7 +403,8 @@ impl Session<'_> {
         let live = table.phase == TablePhase::Streaming;
         if live && let Some(snapshot) = &commit.snapshot {
             // The last server may have ended between the checkpoint and this.
-            publish(store, &path, snapshot).await.map_err(|e| failed(&name, e))?;
+            let published = publish(store, &path, snapshot).await.and_then(PublishOutcome::require);
+            published.map_err(|e| failed(&name, e))?;
         }
         let mut slot = Slot {
             name: name.clone(),

@@ -22,11 +22,15 @@ const PREFIX: &str = "checkpoint-";
 
 /// What became of a commit.
 #[derive(Debug)]
+#[must_use]
 pub enum CommitOutcome {
     /// The record is durable: everything it refers to is now part of the source.
     Committed,
     /// Another record of this number was there first. Nothing of ours counts; the state must be read again.
     Conflicted(Box<CheckpointRecord>),
+    /// The answer was lost, and what came of the record cannot be seen: it may be there, or appear later. The state must
+    /// be read again before anything else is done. The error says why nothing is known.
+    Unknown(Error),
 }
 
 /// The records of one source.
@@ -84,8 +88,7 @@ impl CheckpointLog {
 
     /// Creates the record. This is the commit point of everything it refers to.
     ///
-    /// Errors: [`Error::Unknown`] if it cannot be found out whether the record was created; it may appear later. The
-    /// caller must read the record's number before it does anything else.
+    /// Errors: if nothing was written, or what stands under the record's number is none.
     pub async fn commit(&self, record: &CheckpointRecord) -> Result<CommitOutcome> {
         if record.source != self.source {
             return Err(Error::invalid(format!(
@@ -96,16 +99,25 @@ impl CheckpointLog {
         self.refuse_gap(record.number).await?;
         let path = self.path(record.number);
         let bytes = Bytes::from(record.encode());
+        let read = async || store::read(&*self.store, &path).await;
         let found = match create_if_absent(&*self.store, &path, bytes.clone()).await {
-            Ok(CreateOutcome::Created) => bytes.clone(),
-            Ok(CreateOutcome::Exists) => store::read(&*self.store, &path).await.map_err(|e| unknown(&path, e))?,
+            Ok(CreateOutcome::Created) => Ok(bytes.clone()),
+            Ok(CreateOutcome::Exists) => read().await,
             // The answer was lost. Only if the object is there is the outcome known; if not, it may still arrive.
-            Err(error @ Error::Unknown { .. }) => store::read(&*self.store, &path).await.map_err(|_| error)?,
+            Err(error @ Error::Unknown { .. }) => read().await.map_err(|_| error),
             Err(error) => return Err(error),
+        };
+        let found = match found {
+            Ok(found) => found,
+            Err(error) => return Ok(CommitOutcome::Unknown(unknown(&path, error))),
         };
         self.last.fetch_max(record.number, Ordering::SeqCst);
         if found == bytes {
-            return self.confirm(record.number).await;
+            return Ok(match self.confirm(record.number).await {
+                Ok(None) => CommitOutcome::Committed,
+                Ok(Some(newest)) => CommitOutcome::Conflicted(Box::new(newest)),
+                Err(error) => CommitOutcome::Unknown(unknown(&path, error)),
+            });
         }
         let other = CheckpointRecord::decode(path.as_ref(), &found)?;
         Ok(CommitOutcome::Conflicted(Box::new(other)))
@@ -114,17 +126,18 @@ impl CheckpointLog {
     /// A record was created under its number. If it came so late that its number had been there and expired, nothing of
     /// it counts: the newest record never expires, so the one before is there unless others have followed long ago. Such
     /// a record leads nowhere and is left to [`Self::expire`]; deleting it here could hit one that others build on.
-    async fn confirm(&self, number: u64) -> Result<CommitOutcome> {
-        let unsure = |error| unknown(&self.path(number), error);
-        if number > 1 && self.exists(number - 1).await.map_err(unsure)? {
-            return Ok(CommitOutcome::Committed);
+    ///
+    /// `None` if the record counts; otherwise the newest one.
+    async fn confirm(&self, number: u64) -> Result<Option<CheckpointRecord>> {
+        if number > 1 && self.exists(number - 1).await? {
+            return Ok(None);
         }
-        let newest = self.numbers().await.map_err(unsure)?.pop().unwrap_or(number);
+        let newest = self.numbers().await?.pop().unwrap_or(number);
         // The first has none before it; one that others build on is followed by the second.
-        if number == 1 && (newest == 1 || self.exists(2).await.map_err(unsure)?) {
-            return Ok(CommitOutcome::Committed);
+        if number == 1 && (newest == 1 || self.exists(2).await?) {
+            return Ok(None);
         }
-        Ok(CommitOutcome::Conflicted(Box::new(self.read(newest).await.map_err(unsure)?)))
+        self.read(newest).await.map(Some)
     }
 
     async fn exists(&self, number: u64) -> Result<bool> {
@@ -247,20 +260,15 @@ pub(super) fn source_directory(source: Uuid) -> Path {
     Path::from("sources").join(source.to_string())
 }
 
-/// The record exists, but whether it is ours could not be read.
+/// A create was under way, and then `error` kept its outcome from being seen.
 fn unknown(path: &Path, error: Error) -> Error {
     match error {
-        Error::Unavailable { object, source, .. } => Error::Unknown {
-            object,
-            what: "a record of this number exists and cannot be read".into(),
-            source: Some(source),
-        },
-        Error::NotFound { .. } => Error::Unknown {
+        Error::Unknown { .. } => error,
+        error => Error::Unknown {
             object: path.to_string(),
-            what: "a record of this number existed and was gone when it was read".into(),
-            source: None,
+            what: "it may have been created, and what is there cannot be read".into(),
+            source: Some(Box::new(error)),
         },
-        error => error,
     }
 }
 

@@ -19,6 +19,6 @@ mod retire;
 
 pub use lease::{Claim, Holder, LEASE_TTL_MS, Lease};
 pub use log::{CheckpointLog, CommitOutcome, FULL_EVERY};
-pub use publish::publish;
+pub use publish::{PublishOutcome, publish};
 pub use record::{CheckpointRecord, CheckpointState, PreparedSnapshot, TableCommit};
 pub use retire::{is_retired, retire, retired_path};

@@ -4,18 +4,47 @@ use bytes::Bytes;
 use object_store::path::Path;
 
 use super::record::PreparedSnapshot;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::paimon::TablePaths;
 use crate::store::{StoreRef, create_if_absent, create_own, write};
 
+/// What became of a publication.
+#[derive(Debug)]
+#[must_use]
+pub enum PublishOutcome {
+    /// The snapshot is there for every reader.
+    Published,
+    /// There is a snapshot of this number with other content: someone else writes to the table. The error names it.
+    Conflicted(Error),
+    /// The answer was lost, and the snapshot cannot be seen: it may be there, or appear later. Publishing it again finds
+    /// out. The error says why nothing is known.
+    Unknown(Error),
+}
+
+impl PublishOutcome {
+    /// For a caller that goes on only if the snapshot is there.
+    ///
+    /// Errors: why it is not, or is not known to be.
+    pub fn require(self) -> Result<()> {
+        match self {
+            Self::Published => Ok(()),
+            Self::Conflicted(error) | Self::Unknown(error) => Err(error),
+        }
+    }
+}
+
 /// Creates `snapshot/snapshot-<id>` with the prepared bytes. Doing so again changes nothing.
 ///
-/// Errors: [`crate::Error::Conflict`] if there is a snapshot of this number with other content: someone else writes
-/// to the table.
-pub async fn publish(store: &StoreRef, table_path: &Path, prepared: &PreparedSnapshot) -> Result<()> {
+/// Errors: if nothing was written.
+pub async fn publish(store: &StoreRef, table_path: &Path, prepared: &PreparedSnapshot) -> Result<PublishOutcome> {
     let paths = TablePaths::new(table_path.clone());
     let json = Bytes::copy_from_slice(prepared.json.as_bytes());
-    create_own(&**store, &paths.snapshot(prepared.id), json).await?;
+    match create_own(&**store, &paths.snapshot(prepared.id), json).await {
+        Ok(()) => {}
+        Err(error @ Error::Conflict { .. }) => return Ok(PublishOutcome::Conflicted(error)),
+        Err(error @ Error::Unknown { .. }) => return Ok(PublishOutcome::Unknown(error)),
+        Err(error) => return Err(error),
+    }
     // Hints save readers a listing. They may be behind or missing, so no failure to write one matters.
     let id = Bytes::from(prepared.id.to_string());
     if let Err(error) = write(&**store, &paths.latest_hint(), id.clone()).await {
@@ -26,7 +55,7 @@ pub async fn publish(store: &StoreRef, table_path: &Path, prepared: &PreparedSna
     {
         tracing::debug!(table = %table_path, %error, "the hint for the earliest snapshot was not written");
     }
-    Ok(())
+    Ok(PublishOutcome::Published)
 }
 
 #[cfg(test)]
@@ -44,19 +73,27 @@ mod tests {
         PreparedSnapshot { id, json: json.into() }
     }
 
+    async fn publish_once(store: &StoreRef, table: &Path, snapshot: &PreparedSnapshot) {
+        let outcome = publish(store, table, snapshot).await.unwrap();
+        assert!(matches!(outcome, PublishOutcome::Published), "{outcome:?}");
+    }
+
     #[tokio::test]
     async fn publishing_again_changes_nothing_and_other_content_is_refused() {
         let store: StoreRef = Arc::new(InMemory::new());
         let table = Path::from("db/t");
         for id in [1, 1, 2, 2] {
-            publish(&store, &table, &prepared(id, &format!("snapshot {id}"))).await.unwrap();
+            publish_once(&store, &table, &prepared(id, &format!("snapshot {id}"))).await;
         }
         for (name, content) in
             [("snapshot-1", "snapshot 1"), ("snapshot-2", "snapshot 2"), ("LATEST", "2"), ("EARLIEST", "1")]
         {
             assert_eq!(read(&*store, &table.clone().join("snapshot").join(name)).await.unwrap(), content, "{name}");
         }
-        let error = publish(&store, &table, &prepared(2, "another's")).await.unwrap_err();
+        let PublishOutcome::Conflicted(error) = publish(&store, &table, &prepared(2, "another's")).await.unwrap()
+        else {
+            panic!("two snapshots have one number");
+        };
         assert_eq!(error.kind(), ErrorKind::Conflict);
         assert!(error.to_string().contains("db/t/snapshot/snapshot-2"), "{error}");
     }
@@ -68,12 +105,15 @@ mod tests {
         let table = Path::from("db/t");
         faulty.inject(Operation::Put, "LATEST", Fault::Refuse, 1);
         faulty.inject(Operation::Create, "EARLIEST", Fault::Refuse, 1);
-        publish(&store, &table, &prepared(1, "one")).await.unwrap();
+        publish_once(&store, &table, &prepared(1, "one")).await;
         faulty.inject(Operation::Create, "snapshot-2", Fault::LoseAnswer, 1);
-        publish(&store, &table, &prepared(2, "two")).await.unwrap();
+        publish_once(&store, &table, &prepared(2, "two")).await;
         faulty.inject(Operation::Create, "snapshot-3", Fault::Refuse, 1);
-        let error = publish(&store, &table, &prepared(3, "three")).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
-        publish(&store, &table, &prepared(3, "three")).await.unwrap();
+        let outcome = publish(&store, &table, &prepared(3, "three")).await.unwrap();
+        assert!(matches!(outcome, PublishOutcome::Unknown(_)), "{outcome:?}");
+        publish_once(&store, &table, &prepared(3, "three")).await;
+        // Refused for good, so that nothing was written and nothing is unclear.
+        faulty.inject(Operation::Create, "snapshot-4", Fault::Full, 1);
+        assert_eq!(publish(&store, &table, &prepared(4, "four")).await.unwrap_err().kind(), ErrorKind::Full);
     }
 }

@@ -66,10 +66,16 @@ pub async fn create_if_absent(store: &dyn ObjectStore, path: &Path, bytes: Bytes
 }
 
 /// Creates an object that no other writer has the name of: an object of this name with the same bytes is ours.
+///
+/// Errors: [`Error::Conflict`] if it has other bytes; [`Error::Unknown`] if it may be there and cannot be read.
 pub async fn create_own(store: &dyn ObjectStore, path: &Path, bytes: Bytes) -> Result<()> {
     let found = match create_if_absent(store, path, bytes.clone()).await {
         Ok(CreateOutcome::Created) => return Ok(()),
-        Ok(CreateOutcome::Exists) => read(store, path).await?,
+        Ok(CreateOutcome::Exists) => read(store, path).await.map_err(|error| Error::Unknown {
+            object: path.to_string(),
+            what: "it exists and cannot be read".into(),
+            source: Some(Box::new(error)),
+        })?,
         Err(unknown @ Error::Unknown { .. }) => match read(store, path).await {
             Ok(found) => found,
             Err(_) => return Err(unknown),

@@ -335,7 +335,7 @@ impl Trial {
         let published = self.random.random_bool(0.7);
         self.writer.committed(published);
         if published {
-            publish(&self.ctx.store, &self.path, &prepared.snapshot).await.unwrap();
+            publish(&self.ctx.store, &self.path, &prepared.snapshot).await.unwrap().require().unwrap();
         }
         assert!(!self.writer.is_dirty() || self.writer.merge_is_finished());
         self.committed = Some((prepared.snapshot.json, published, self.model.clone()));
@@ -346,7 +346,7 @@ impl Trial {
         self.commits += 1;
         let prepared = self.writer.prepare(self.commits, BTreeMap::new()).await.unwrap();
         self.writer.committed(true);
-        publish(&self.ctx.store, &self.path, &prepared.snapshot).await.unwrap();
+        publish(&self.ctx.store, &self.path, &prepared.snapshot).await.unwrap().require().unwrap();
         self.committed = Some((prepared.snapshot.json, true, self.model.clone()));
     }
 
@@ -487,7 +487,7 @@ async fn a_table_created_anew_replaces_the_one_before() {
         let prepared = writer.prepare(commit, BTreeMap::new()).await.unwrap();
         assert_eq!(prepared.snapshot.id, commit);
         writer.committed(true);
-        publish(&ctx.store, &path, &prepared.snapshot).await.unwrap();
+        publish(&ctx.store, &path, &prepared.snapshot).await.unwrap().require().unwrap();
     }
     let second = schema(&[DataType::String]);
     let mut writer = TableWriter::create(ctx.clone(), path.clone(), second.clone(), small_options(1)).await.unwrap();

@@ -347,8 +347,8 @@ impl Table {
             next_row_id: Some(0),
         };
         let prepared = PreparedSnapshot { id: self.snapshot, json: snapshot.to_json() };
-        publish(&self.store, self.paths.root(), &prepared).await.unwrap();
-        publish(&self.store, self.paths.root(), &prepared).await.unwrap();
+        publish(&self.store, self.paths.root(), &prepared).await.unwrap().require().unwrap();
+        publish(&self.store, self.paths.root(), &prepared).await.unwrap().require().unwrap();
     }
 
     /// What a reader must see, in key order: each row as it was written, columns found by field id, of today's schema.

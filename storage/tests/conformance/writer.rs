@@ -78,7 +78,7 @@ impl Mirror {
         self.commits += 1;
         let properties = BTreeMap::from([("position".to_owned(), format!("binlog.000001:{}", self.commits))]);
         let prepared = self.writer.prepare(self.commits, properties).await.unwrap();
-        publish(&self.store, &self.path, &prepared.snapshot).await.unwrap();
+        publish(&self.store, &self.path, &prepared.snapshot).await.unwrap().require().unwrap();
         self.writer.committed(true);
         let lines = self.model.iter().map(|(id, (version, noted))| (*id, self.line(*id, *version, *noted)));
         self.wanted.push(lines.collect());

@@ -100,7 +100,7 @@ async fn source() -> (StoreRef, u64) {
         };
         assert!(matches!(log.commit(&record).await.unwrap(), CommitOutcome::Committed));
         trial.writer.committed(true);
-        publish(&trial.ctx.store, &trial.path, &prepared.snapshot).await.unwrap();
+        publish(&trial.ctx.store, &trial.path, &prepared.snapshot).await.unwrap().require().unwrap();
     }
     (Arc::clone(&trial.ctx.store), 4)
 }
