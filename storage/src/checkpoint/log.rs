@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use super::record::{CheckpointRecord, CheckpointState};
 use crate::error::{Error, Result};
+use crate::store::durable::is_unfinished;
 use crate::store::{self, CreateOutcome, StoreRef, create_if_absent};
 use crate::table::Verified;
 
@@ -189,7 +190,8 @@ impl CheckpointLog {
     }
 
     /// Deletes records that no state builds on: those before the newest full one that were written before
-    /// `before_ms`. Says how many were deleted.
+    /// `before_ms`. Says how many were deleted. Files of the source that were being written then, by a process that
+    /// died, are deleted too.
     ///
     /// A name that was deleted can be created again, so `before_ms` must lie further back than any writer that lost
     /// its lease could still be running.
@@ -214,6 +216,13 @@ impl CheckpointLog {
                 Err(error) => return Err(error),
             }
             deleted += 1;
+        }
+        let failed = |error| Error::from_store(self.directory.as_ref(), "listed", error);
+        let mut listed = self.store.list(Some(&source_directory(self.source)));
+        while let Some(object) = listed.try_next().await.map_err(failed)? {
+            if is_unfinished(&object.location) && object.last_modified.timestamp_millis() < before_ms {
+                store::delete(&*self.store, &object.location).await?;
+            }
         }
         Ok(deleted)
     }

@@ -4,6 +4,9 @@
 //! name may be missing or stand before an empty file. Here a file is synced before it gets its name, and the directory
 //! before the write counts.
 //!
+//! What a process that died was writing stays as a file of its own, beside the name that it never got. Such a file is
+//! listed, so that whoever removes orphans finds it, and it can be deleted; it cannot be read.
+//!
 //! That costs: a sync takes many times as long as the writing of a small file. Disks sync what is written at once
 //! together, so files that do not depend on each other should be written at the same time.
 
@@ -12,25 +15,28 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::ops::Range;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures::stream::BoxStream;
+use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMode,
-    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, UploadPart,
+    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt,
+    PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, UploadPart,
 };
 
 /// Name of this store in errors.
 const STORE: &str = "local files";
+/// Files that are deleted at one time.
+const DELETES: usize = 10;
 
 /// Files below a directory, synced to the disk.
 #[derive(Debug)]
 pub struct DurableFiles {
-    inner: LocalFileSystem,
+    inner: Arc<LocalFileSystem>,
     /// Tells the names of files that are being written apart.
     next: AtomicU64,
 }
@@ -38,7 +44,7 @@ pub struct DurableFiles {
 impl DurableFiles {
     /// The files of `inner`.
     pub fn new(inner: LocalFileSystem) -> Self {
-        Self { inner, next: AtomicU64::new(0) }
+        Self { inner: Arc::new(inner), next: AtomicU64::new(0) }
     }
 }
 
@@ -67,12 +73,9 @@ impl ObjectStore for DurableFiles {
         };
         let target = self.inner.path_to_filesystem(path)?;
         let name = path.to_string();
-        let (process, number) = (std::process::id(), self.next.fetch_add(1, Ordering::Relaxed));
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
         blocking(move || {
-            // Digits behind a `#` mark a file that is being written; listings leave it out.
-            let mut staging = target.clone().into_os_string();
-            staging.push(format!("#{process:010}{number:020}"));
-            let staging = PathBuf::from(staging);
+            let staging = unfinished_name(&target, number);
             let written = write_synced(&staging, &payload).and_then(|()| {
                 if create { std::fs::hard_link(&staging, &target) } else { std::fs::rename(&staging, &target) }
             });
@@ -80,7 +83,8 @@ impl ObjectStore for DurableFiles {
                 // What stays behind after a failure here is only a file without a meaning.
                 let _ = std::fs::remove_file(&staging);
             }
-            match written.and_then(|()| sync_directory_of(&target)) {
+            // Once the file has its name, a failure does not say that there is none, whatever it is about.
+            match written.and_then(|()| sync_directory_of(&target).map_err(io::Error::other)) {
                 Ok(()) => Ok(PutResult { e_tag: None, version: None }),
                 Err(source) if create && source.kind() == ErrorKind::AlreadyExists => {
                     Err(Error::AlreadyExists { path: name, source: Box::new(source) })
@@ -106,15 +110,36 @@ impl ObjectStore for DurableFiles {
     }
 
     fn delete_stream(&self, paths: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
-        self.inner.delete_stream(paths)
+        let inner = Arc::clone(&self.inner);
+        let delete = move |path: Result<Path>| {
+            let inner = Arc::clone(&inner);
+            async move {
+                let path = path?;
+                if is_unfinished(&path) {
+                    let file = filesystem_path(&inner, &path)?;
+                    blocking(move || std::fs::remove_file(file).map_err(generic)).await?;
+                } else {
+                    inner.delete(&path).await?;
+                }
+                Ok(path)
+            }
+        };
+        paths.map(delete).buffered(DELETES).boxed()
     }
 
+    /// All objects, and the files that were not finished.
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.inner.list(prefix)
-    }
-
-    fn list_with_offset(&self, prefix: Option<&Path>, offset: &Path) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.inner.list_with_offset(prefix, offset)
+        let (inner, below) = (Arc::clone(&self.inner), prefix.cloned().unwrap_or_default());
+        let unfinished = async move {
+            let directory = filesystem_path(&inner, &below)?;
+            let mut found = Vec::new();
+            blocking(move || {
+                find_unfinished(&directory, &below, &mut found).map_err(generic)?;
+                Ok(stream::iter(found).map(Ok))
+            })
+            .await
+        };
+        self.inner.list(prefix).chain(stream::once(unfinished).try_flatten()).boxed()
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
@@ -151,6 +176,62 @@ impl MultipartUpload for DurableUpload {
     async fn abort(&mut self) -> Result<()> {
         self.inner.abort().await
     }
+}
+
+/// The name of a file that is to become `target`, until it is complete. Digits behind a `#` mark it; `object_store`
+/// leaves such names out of its listings and uses the like itself.
+pub(super) fn unfinished_name(target: &std::path::Path, number: u64) -> PathBuf {
+    let mut name = target.as_os_str().to_owned();
+    name.push(format!("#{:010}{number:020}", std::process::id()));
+    PathBuf::from(name)
+}
+
+/// Whether an object is a file that is being written, or was when its process died.
+pub(crate) fn is_unfinished(path: &Path) -> bool {
+    let mark = path.filename().and_then(|name| Some(name.split_once('#')?.1));
+    mark.is_some_and(|mark| !mark.is_empty() && mark.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+/// Where an object lies, whatever its name.
+fn filesystem_path(files: &LocalFileSystem, path: &Path) -> Result<PathBuf> {
+    let mut file = files.path_to_filesystem(&Path::from("root"))?;
+    file.pop();
+    file.extend(path.parts().map(|part| part.as_ref().to_owned()));
+    Ok(file)
+}
+
+/// The unfinished files in `directory`, which is called `path`, and below it.
+fn find_unfinished(directory: &std::path::Path, path: &Path, found: &mut Vec<ObjectMeta>) -> io::Result<()> {
+    let entries = match std::fs::read_dir(directory) {
+        // What goes while it is looked at is as good as gone before.
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
+        let entry = entry?;
+        // A name that is not text, or no part of a path, is none of ours.
+        let name = entry.file_name();
+        let Some(location) = name.to_str().and_then(|name| Path::parse(format!("{path}/{name}")).ok()) else {
+            continue;
+        };
+        if is_unfinished(&location) {
+            match entry.metadata() {
+                Ok(meta) if meta.is_file() => found.push(ObjectMeta {
+                    location,
+                    last_modified: meta.modified()?.into(),
+                    size: meta.len(),
+                    e_tag: None,
+                    version: None,
+                }),
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        } else if entry.file_type()?.is_dir() {
+            find_unfinished(&entry.path(), &location, found)?;
+        }
+    }
+    Ok(())
 }
 
 /// Writes a new file, whose directory is made if need be, down to the disk.

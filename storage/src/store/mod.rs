@@ -8,10 +8,11 @@
 //! * [`checked`]: bytes of data files are verified when they are read.
 //! * [`watched`]: which requests are under way, and for how long.
 //! * [`durable`]: files on the local disk survive a power cut.
-//! * [`faulty`]: a test double that fails, delays, loses answers and fills up.
+//! * [`faulty`]: a test double that fails, delays, loses answers and fills up; [`dying`]: one whose process dies.
 
 pub mod checked;
 pub mod durable;
+pub mod dying;
 pub mod faulty;
 mod open;
 mod pieces;

@@ -278,3 +278,24 @@ async fn file_urls_and_paths_name_the_same_directory() {
     write(&*by_path, &Path::from("a/b"), bytes("x")).await.unwrap();
     assert_eq!(read(&*by_url, &Path::from("a/b")).await.unwrap(), "x");
 }
+
+#[tokio::test]
+async fn what_a_dead_process_was_writing_is_found_and_deleted() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(directory.path().to_str().unwrap(), &[]).unwrap();
+    write(&*store, &Path::from("a/b/whole"), bytes("x")).await.unwrap();
+    let left = durable::unfinished_name(&directory.path().join("a/b/half"), 7);
+    std::fs::write(&left, "ha").unwrap();
+    // Not of our making: it is left alone, as any name that is none of an object.
+    std::fs::write(directory.path().join("a/b/half#7b"), "").unwrap();
+    let found: Vec<_> = store.list(Some(&Path::from("a"))).try_collect().await.unwrap();
+    let unfinished: Vec<_> = found.iter().filter(|object| durable::is_unfinished(&object.location)).collect();
+    assert_eq!((found.len(), unfinished.len()), (3, 1));
+    assert_eq!(unfinished[0].size, 2);
+    let listed = store.list_with_delimiter(Some(&Path::from("a/b"))).await.unwrap();
+    assert_eq!(listed.objects.len(), 2, "who looks for an object does not find what is none yet");
+    delete(&*store, &unfinished[0].location).await.unwrap();
+    assert!(!left.exists());
+    assert!(directory.path().join("a/b/whole").exists());
+    assert!(store.list(Some(&Path::from("nowhere"))).try_collect::<Vec<_>>().await.unwrap().is_empty());
+}

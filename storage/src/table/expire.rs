@@ -18,6 +18,7 @@ use super::version;
 use crate::error::{Error, Result};
 use crate::paimon::manifest::{decode_index_manifest, decode_manifest};
 use crate::paimon::{FileKind, ManifestEntry, Snapshot, TablePaths};
+use crate::store::durable::is_unfinished;
 use crate::store::{self, StoreRef};
 
 #[cfg(test)]
@@ -155,7 +156,8 @@ pub async fn expire_snapshots(
     Ok(Expired { snapshots: old.len(), objects, earliest: Some(end), holds })
 }
 
-/// Deletes objects of the table that no snapshot, tag or checkpoint leads to.
+/// Deletes objects of the table that no reader of a snapshot, a tag or a checkpoint needs, and files that were being
+/// written when their process died.
 ///
 /// `prepared` are the texts of snapshots that a checkpoint holds, published or not.
 ///
@@ -178,23 +180,28 @@ pub async fn remove_orphans(
         .await
         .map_err(|error| Error::from_store(table.as_ref(), "listed", error))?;
     let mut needed = Needed::default();
-    let mut snapshots = Vec::new();
+    let mut before = None;
     for id in snapshot_ids(store, &paths).await? {
-        snapshots.push(read_snapshot(store, &paths.snapshot(id)).await?);
+        let snapshot = read_snapshot(store, &paths.snapshot(id)).await?;
+        if before.is_some_and(|before: u64| before.checked_add(1) == Some(id)) {
+            needed.add_following(store, &paths, &snapshot).await?;
+        } else {
+            needed.add_live(store, &paths, &snapshot).await?;
+        }
+        before = Some(id);
     }
-    snapshots.extend(tags(store, &paths).await?.into_iter().map(|(_, tag)| tag));
+    for (_, tag) in tags(store, &paths).await? {
+        needed.add_live(store, &paths, &tag).await?;
+    }
     for json in prepared {
-        snapshots.push(Snapshot::from_json(table.as_ref(), json.as_bytes())?);
-    }
-    for snapshot in &snapshots {
-        needed.add_all(store, &paths, snapshot).await?;
+        needed.add_live(store, &paths, &Snapshot::from_json(table.as_ref(), json.as_bytes())?).await?;
     }
     let mut orphans = Orphans::default();
     let mut doomed = Vec::new();
     for object in listed {
         let age = now_ms.saturating_sub(object.last_modified.timestamp_millis());
         if age >= retention.orphan_age_ms
-            && is_of_snapshots(table, &object.location)
+            && (is_of_snapshots(table, &object.location) || is_unfinished(&object.location))
             && !needed.0.contains(&object.location)
         {
             orphans.bytes += object.size;
@@ -267,17 +274,22 @@ impl Needed {
         Ok(())
     }
 
-    /// Everything that is named anywhere in the snapshot.
-    async fn add_all(&mut self, store: &StoreRef, paths: &TablePaths, snapshot: &Snapshot) -> Result<()> {
-        for list in [&snapshot.base_manifest_list, &snapshot.delta_manifest_list] {
-            for manifest in version::manifest_list(store, paths, list).await? {
-                // Snapshots share most of their manifests: each is read once.
-                if !self.0.contains(&paths.manifest(&manifest.file_name)) {
-                    self.add_entries(store, paths, &manifest.file_name, |_| true).await?;
+    /// What a reader of the snapshot reads, beside what a reader of the one before it does.
+    async fn add_following(&mut self, store: &StoreRef, paths: &TablePaths, snapshot: &Snapshot) -> Result<()> {
+        self.add_own(store, paths, snapshot).await?;
+        let mut added = Self::default();
+        for manifest in version::manifest_list(store, paths, &snapshot.delta_manifest_list).await? {
+            let path = paths.manifest(&manifest.file_name);
+            for entry in decode_manifest(path.as_ref(), &get(store, &path).await?)? {
+                match entry.kind {
+                    FileKind::Add => added.add_file(paths, &entry),
+                    // It may have come with the very same snapshot.
+                    FileKind::Delete => added.remove_file(paths, &entry),
                 }
             }
         }
-        self.add_own(store, paths, snapshot).await
+        self.0.extend(added.0);
+        Ok(())
     }
 
     async fn add_entries(
@@ -288,14 +300,28 @@ impl Needed {
         wanted: impl Fn(&ManifestEntry) -> bool,
     ) -> Result<()> {
         let path = paths.manifest(manifest);
-        for entry in decode_manifest(path.as_ref(), &get(store, &path).await?)? {
-            let Some(bucket) = u32::try_from(entry.bucket).ok().filter(|_| wanted(&entry)) else { continue };
-            let directory = paths.bucket(bucket);
-            self.0.extend(entry.file.extra_files.iter().map(|extra| directory.clone().join(extra.as_str())));
-            self.0.insert(directory.join(entry.file.file_name.as_str()));
-        }
+        let entries = decode_manifest(path.as_ref(), &get(store, &path).await?)?;
+        entries.iter().filter(|entry| wanted(entry)).for_each(|entry| self.add_file(paths, entry));
         Ok(())
     }
+
+    fn add_file(&mut self, paths: &TablePaths, entry: &ManifestEntry) {
+        self.0.extend(files_of(paths, entry));
+    }
+
+    fn remove_file(&mut self, paths: &TablePaths, entry: &ManifestEntry) {
+        for path in files_of(paths, entry) {
+            self.0.remove(&path);
+        }
+    }
+}
+
+/// The data file that an entry names, and those that belong to it.
+fn files_of(paths: &TablePaths, entry: &ManifestEntry) -> Vec<Path> {
+    let Ok(bucket) = u32::try_from(entry.bucket) else { return Vec::new() };
+    let directory = paths.bucket(bucket);
+    let extra = entry.file.extra_files.iter().map(String::as_str);
+    extra.chain([entry.file.file_name.as_str()]).map(|name| directory.clone().join(name)).collect()
 }
 
 /// Deletes objects, and says how many there were to delete. One that is gone already is as good as deleted.

@@ -1,0 +1,13 @@
+//! Stores and processes that fail: what was committed stays, whole, whatever happens to whoever wrote it.
+//!
+//! * [`world`]: a source of several tables that is written by a script, a model of it, and what must hold of its store.
+//! * [`crash`]: the process dies at every request that it makes.
+
+#![allow(clippy::unwrap_used, reason = "a test that meets an error has failed")]
+
+mod crash;
+mod world;
+
+/// The allocator of the server. Half of the time of so many short lives would be spent on giving memory back.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
