@@ -7,3 +7,4 @@ bash "$here/mysql.sh" >/dev/null
 bash "$here/pypaimon.sh" >/dev/null
 bash "$here/moto.sh" >/dev/null
 bash "$here/java.sh" >/dev/null
+bash "$here/rclone.sh" >/dev/null

@@ -1,4 +1,4 @@
-//! A test double: a store that fails, delays, loses answers and fills up, as told.
+//! A test double: a store that fails, delays, loses answers, repeats requests and fills up, as told.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -43,6 +43,12 @@ pub enum Fault {
     Hang,
     /// The thing is done after a while.
     Delay(Duration),
+    /// An error is answered, and the thing is done after a while, when nobody expects it any more. Writes only; to other
+    /// requests it is a refusal.
+    Late(Duration),
+    /// The thing is done and answered, and after a while it is done again, as if its request had been sent twice. Writes
+    /// only.
+    Again(Duration),
     /// Nothing is done, because there is no space left.
     Full,
     /// A conditional create is carried out whatever is there, as by a store that does not know the condition.
@@ -60,6 +66,8 @@ pub struct Faulty {
 struct State {
     rules: Vec<Rule>,
     counts: BTreeMap<Operation, u64>,
+    /// Writes that arrive later.
+    arriving: Vec<tokio::task::JoinHandle<()>>,
 }
 
 #[derive(Debug)]
@@ -126,17 +134,37 @@ impl Faulty {
         Some(rule.fault)
     }
 
-    fn next_is(&self, operation: Operation, path: &Path, fault: Fault) -> bool {
+    /// The fault that the next such operation will meet.
+    fn next(&self, operation: Operation, path: &Path) -> Option<Fault> {
         let state = self.lock();
         let applies =
             |rule: &&Rule| rule.times > 0 && rule.operation == operation && path.as_ref().contains(&rule.path_contains);
-        state.rules.iter().find(applies).is_some_and(|rule| rule.skip == 0 && rule.fault == fault)
+        state.rules.iter().find(applies).filter(|rule| rule.skip == 0).map(|rule| rule.fault)
+    }
+
+    /// Lets a write arrive after `pause`. Nobody hears what came of it.
+    fn put_later(&self, path: &Path, payload: PutPayload, options: PutOptions, pause: Duration) {
+        let (inner, path) = (StoreRef::clone(&self.inner), path.clone());
+        let arrival = tokio::spawn(async move {
+            tokio::time::sleep(pause).await;
+            let _ = inner.put_opts(&path, payload, options).await;
+        });
+        self.lock().arriving.push(arrival);
+    }
+
+    /// Waits until every write has arrived that was held up.
+    pub async fn arrived(&self) {
+        let arriving = std::mem::take(&mut self.lock().arriving);
+        for arrival in arriving {
+            // One that broke off is over too.
+            let _ = arrival.await;
+        }
     }
 
     async fn around<T>(&self, operation: Operation, path: &Path, work: impl Future<Output = Result<T>>) -> Result<T> {
         match self.meet(operation, path) {
             None => work.await,
-            Some(Fault::Refuse) => Err(refused(operation, path)),
+            Some(Fault::Refuse | Fault::Late(_)) => Err(refused(operation, path)),
             Some(Fault::LoseAnswer) => {
                 // Whatever the answer was, nobody hears it.
                 let _ = work.await;
@@ -151,8 +179,8 @@ impl Faulty {
                 work.await
             }
             Some(Fault::Full) => Err(full()),
-            // Known to conditional creates alone; to others it is none.
-            Some(Fault::Unconditional) => work.await,
+            // Known to conditional creates or to writes alone; to others it is none.
+            Some(Fault::Unconditional | Fault::Again(_)) => work.await,
         }
     }
 }
@@ -177,11 +205,24 @@ impl fmt::Display for Faulty {
 impl ObjectStore for Faulty {
     async fn put_opts(&self, path: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
         let operation = if matches!(options.mode, PutMode::Create) { Operation::Create } else { Operation::Put };
-        if operation == Operation::Create && self.next_is(operation, path, Fault::Unconditional) {
-            self.meet(operation, path);
-            return self.inner.put_opts(path, payload, PutMode::Overwrite.into()).await;
+        match self.next(operation, path) {
+            Some(Fault::Unconditional) if operation == Operation::Create => {
+                self.meet(operation, path);
+                self.inner.put_opts(path, payload, PutMode::Overwrite.into()).await
+            }
+            Some(Fault::Late(pause)) => {
+                self.meet(operation, path);
+                self.put_later(path, payload, options, pause);
+                Err(refused(operation, path))
+            }
+            Some(Fault::Again(pause)) => {
+                self.meet(operation, path);
+                let result = self.inner.put_opts(path, payload.clone(), options.clone()).await;
+                self.put_later(path, payload, options, pause);
+                result
+            }
+            _ => self.around(operation, path, self.inner.put_opts(path, payload, options)).await,
         }
-        self.around(operation, path, self.inner.put_opts(path, payload, options)).await
     }
 
     async fn put_multipart_opts(&self, path: &Path, options: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
