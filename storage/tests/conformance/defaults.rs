@@ -124,7 +124,7 @@ impl Mirror {
     async fn publish(&mut self) -> PreparedSnapshot {
         self.commits += 1;
         let prepared = self.writer.prepare(self.commits, BTreeMap::new()).await.unwrap();
-        publish(&self.store, &self.path, &prepared.snapshot).await.unwrap();
+        publish(&self.store, &self.path, &prepared.snapshot).await.unwrap().require().unwrap();
         self.writer.committed(true);
         prepared.snapshot
     }

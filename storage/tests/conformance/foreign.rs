@@ -193,7 +193,7 @@ async fn several_index_files_of_a_bucket_are_read_and_not_written_to() {
     snapshot.id = last + 1;
     snapshot.index_manifest = Some(halves);
     let prepared = PreparedSnapshot { id: snapshot.id, json: snapshot.to_digested_json() };
-    publish(&mirror.store, &mirror.path, &prepared).await.unwrap();
+    publish(&mirror.store, &mirror.path, &prepared).await.unwrap().require().unwrap();
 
     let state = mirror.state();
     mirror.check(At::Newest, last + 1, &state).await;

@@ -123,7 +123,7 @@ impl Mirror {
         self.clock.advance(60_000);
         let properties = BTreeMap::from([("position".to_owned(), format!("binlog.000001:{}", self.commits))]);
         let prepared = self.writer.prepare(self.commits, properties).await.unwrap();
-        publish(&self.store, &self.path, &prepared.snapshot).await.unwrap();
+        publish(&self.store, &self.path, &prepared.snapshot).await.unwrap().require().unwrap();
         self.writer.committed(true);
         let id = prepared.snapshot.id;
         self.states.insert(id, self.state());

@@ -316,7 +316,12 @@ impl<'a> Process<'a> {
     async fn recover(script: &Script, store: &StoreRef, progress: &Progress) -> Result<(Vec<Slot>, CheckpointLog)> {
         progress.phase(Phase::Recover);
         let clock = Arc::new(ManualClock::new(1_700_000_000_000));
-        let context = WriterContext { store: Arc::clone(store), clock, commit_user: "tidegate".to_owned() };
+        let context = WriterContext {
+            store: Arc::clone(store),
+            clock,
+            commit_user: "tidegate".to_owned(),
+            resources: Arc::default(),
+        };
         let log = CheckpointLog::new(Arc::clone(store), SOURCE);
         let state = log.recover().await?;
         progress.acknowledged.store(state.as_ref().map_or(0, |state| state.number), Ordering::SeqCst);
@@ -385,7 +390,8 @@ impl<'a> Process<'a> {
                 let slot = &mut self.slots[*table];
                 let data_type = DataType::String;
                 let note = NewField { name: "note".to_owned(), data_type, nullable: true, description: None };
-                let add = SchemaChange::AddColumn { field: note, position: ColumnPosition::Last };
+                let add =
+                    SchemaChange::AddColumn { field: note, position: ColumnPosition::Last, initial_default: None };
                 let evolved = slot.writer.schema().evolve(&[add], 0)?;
                 slot.writer.evolve(evolved).await
             }

@@ -453,7 +453,7 @@ impl Trial {
         assert_eq!(loaded.schema, prepared.version.schema);
         self.check(&loaded).await;
         self.writer.committed(true);
-        publish(&self.ctx.store, &self.path, &prepared.snapshot).await.unwrap();
+        publish(&self.ctx.store, &self.path, &prepared.snapshot).await.unwrap().require().unwrap();
         self.committed = Some((prepared.snapshot.json, self.model.clone()));
     }
 
