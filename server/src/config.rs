@@ -72,7 +72,8 @@ pub struct ServeOptions {
     #[arg(long, env = "TIDEGATE_KEY_INDEX_MEMORY", default_value = "128MiB", value_name = "SIZE", value_parser = memory_size)]
     pub key_index_memory: usize,
 
-    /// Merges of table files at the same time, short ones aside. Default: one for each processor.
+    /// Merges of table files at the same time, at least two; one of them is kept for short merges. Default: one for each
+    /// processor.
     #[arg(long, env = "TIDEGATE_MERGE_THREADS", value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub merge_threads: Option<u16>,
 

@@ -8,6 +8,7 @@
 //! * `pace` (0): seconds from one commit to the next; 0 is as fast as it goes.
 //! * `key_memory` (128): MiB of key index in memory; the rest is on the disk, if there is a directory.
 //! * `report` (60): commits in a line of the report.
+//! * `durable` (1): 0 does not sync files to the disk.
 //! * `merges` (1): 0 leaves every run as it was written.
 //!
 //! Old snapshots expire meanwhile. The last lines are the figures over all.
@@ -58,6 +59,7 @@ impl Arguments {
             ("key_memory", 128.0),
             ("report", 60.0),
             ("merges", 1.0),
+            ("durable", 1.0),
         ]);
         let mut directory = None;
         for argument in std::env::args().skip(1) {
@@ -122,6 +124,8 @@ fn rows(schema: &TableSchema, ids: &[i64], random: &mut StdRng) -> Outcome<Recor
 #[derive(Default)]
 struct Span {
     commits: Vec<f64>,
+    /// The part of each that is spent on data files.
+    flushes: Vec<f64>,
     plans: Vec<f64>,
     most_files: usize,
 }
@@ -129,6 +133,7 @@ struct Span {
 impl Span {
     fn take(&mut self, other: &Span) {
         self.commits.extend(&other.commits);
+        self.flushes.extend(&other.flushes);
         self.plans.extend(&other.plans);
         self.most_files = self.most_files.max(other.most_files);
     }
@@ -155,8 +160,12 @@ async fn bench(arguments: Arguments) -> Outcome<()> {
         None => KeyCache::unbounded(),
     };
     let url = arguments.directory.as_ref().map_or("memory:".to_owned(), |directory| format!("{directory}/store"));
+    let store_options = match &arguments.directory {
+        Some(_) => vec![("durable".to_owned(), (arguments.int("durable") > 0).to_string())],
+        None => Vec::new(),
+    };
     let ctx = WriterContext {
-        store: store::open(&url, &[])?,
+        store: store::open(&url, &store_options)?,
         clock: Arc::new(SystemClock),
         commit_user: "bench".to_owned(),
         resources: Arc::new(Resources { keys, merges: MergePool::default() }),
@@ -281,6 +290,8 @@ async fn update(table: &mut Table, schema: &TableSchema, arguments: &Arguments, 
         let began = Instant::now();
         let kinds = vec![RowKind::Upsert; batch.num_rows()];
         table.writer.apply(batch, kinds)?;
+        table.writer.flush().await?;
+        span.flushes.push(began.elapsed().as_secs_f64());
         span.most_files = span.most_files.max(table.commit().await?);
         span.commits.push(began.elapsed().as_secs_f64());
         if table.commits.is_multiple_of(EXPIRE_EVERY) {
@@ -293,10 +304,12 @@ async fn update(table: &mut Table, schema: &TableSchema, arguments: &Arguments, 
         }
         if commit % arguments.int("report") == 0 || commit == count {
             println!(
-                "commits to {commit}: p50 {:.0} p99 {:.0} max {:.0} ms; plan from the store p50 {:.1} max {:.1} ms; at most {} \
+                "commits to {commit}: p50 {:.0} (data {:.0}) p99 {:.0} (data {:.0}) max {:.0} ms; plan from the store p50 {:.1} max {:.1} ms; at most {} \
                  files; resident {} MiB",
                 quantile(&span.commits, 0.5),
+                quantile(&span.flushes, 0.5),
                 quantile(&span.commits, 0.99),
+                quantile(&span.flushes, 0.99),
                 quantile(&span.commits, 1.0),
                 quantile(&span.plans, 0.5),
                 quantile(&span.plans, 1.0),

@@ -117,7 +117,7 @@ fn scan_files(
     }
     let mut statistics = files_statistics(version, files.iter().map(|candidate| candidate.file), schema);
     if files.iter().any(|candidate| candidate.rows.is_some()) {
-        statistics.num_rows = statistics.num_rows.to_inexact();
+        statistics = statistics.to_inexact();
     }
     let config = FileScanConfigBuilder::new(url, Arc::new(source))
         .with_file_groups(spread(partitioned, state.config().target_partitions()))

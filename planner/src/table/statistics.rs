@@ -1,6 +1,6 @@
 //! What is known about a table before it is read.
 //!
-//! The number of rows is exact, which is what answers an unfiltered `count(*)`. Null counts are left out: an exact one of a
+//! The number of rows is exact, which is what answers an unfiltered `count(*)`, and so are the bounds of the key in most cases. Null counts are left out: an exact one of a
 //! file beside an exact number of *live* rows would let the Parquet source take a column for constant, and fill it with NULLs.
 
 use datafusion::arrow::datatypes::Schema;
@@ -17,28 +17,62 @@ pub(crate) fn files_statistics<'a>(
 ) -> Statistics {
     let mut total = Statistics::new_unknown(schema);
     let (mut rows, mut bytes) = (0u64, 0u64);
-    let mut bounds: Option<Option<(ScalarValue, ScalarValue)>> = None;
+    let mut bounds: Option<Option<Bounds>> = None;
     for file in files {
         rows += file.row_count();
         bytes += u64::try_from(file.meta.file_size).unwrap_or_default();
-        let of_file = key_bounds(version, file, schema);
+        let of_file = key_bounds(version, file, schema).map(|(min, max)| Bounds::of(file, min, max));
         bounds = Some(match (bounds.take(), of_file) {
             (None, of_file) => of_file,
-            (Some(Some(all)), Some(of_file)) => widen(all, of_file),
+            (Some(Some(all)), Some(of_file)) => all.widen(of_file),
             (Some(_), _) => None,
         });
     }
     total.num_rows = Precision::Exact(rows as usize);
     total.total_byte_size = Precision::Inexact(bytes as usize);
-    if let (Some(Some((min, max))), Some(&key)) = (bounds, version.schema.key_indices().first()) {
-        // Inexact: the row with the smallest key may be a deleted one.
+    if let (Some(Some(bounds)), Some(&key)) = (bounds, version.schema.key_indices().first()) {
+        let precision = |(value, is_live)| if is_live { Precision::Exact(value) } else { Precision::Inexact(value) };
         total.column_statistics[key] = ColumnStatistics {
-            min_value: Precision::Inexact(min),
-            max_value: Precision::Inexact(max),
+            min_value: precision(bounds.min),
+            max_value: precision(bounds.max),
             ..ColumnStatistics::new_unknown()
         };
     }
     total
+}
+
+/// The smallest and the largest value of the first key column, each with whether a live row is known to have it. That
+/// answers `min` and `max` of the key without a scan, unless the very row has been deleted.
+struct Bounds {
+    min: (ScalarValue, bool),
+    max: (ScalarValue, bool),
+}
+
+impl Bounds {
+    /// A file is sorted by its key: its first row has the smallest value, and its last row the largest.
+    fn of(file: &LiveFile, min: ScalarValue, max: ScalarValue) -> Self {
+        let is_live = |row: i64| {
+            let row = u32::try_from(row).ok();
+            row.is_some_and(|row| !file.deleted.as_ref().is_some_and(|deleted| deleted.contains(row)))
+        };
+        Self { min: (min, is_live(0)), max: (max, is_live(file.meta.row_count - 1)) }
+    }
+
+    /// Of both; none if the values cannot be compared.
+    fn widen(self, other: Self) -> Option<Self> {
+        use std::cmp::Ordering;
+        let of_both = |a: (ScalarValue, bool), b: (ScalarValue, bool), wanted| {
+            Some(match a.0.partial_cmp(&b.0)? {
+                Ordering::Equal => (a.0, a.1 || b.1),
+                order if order == wanted => a,
+                _ => b,
+            })
+        };
+        Some(Self {
+            min: of_both(self.min, other.min, Ordering::Less)?,
+            max: of_both(self.max, other.max, Ordering::Greater)?,
+        })
+    }
 }
 
 pub(crate) fn table_statistics(version: &TableVersion, schema: &Schema) -> Statistics {
@@ -58,13 +92,6 @@ pub(crate) fn file_statistics(version: &TableVersion, file: &LiveFile, schema: &
         };
     }
     statistics
-}
-
-fn widen(a: (ScalarValue, ScalarValue), b: (ScalarValue, ScalarValue)) -> Option<(ScalarValue, ScalarValue)> {
-    use std::cmp::Ordering;
-    let min = if a.0.partial_cmp(&b.0)? == Ordering::Greater { b.0 } else { a.0 };
-    let max = if a.1.partial_cmp(&b.1)? == Ordering::Less { b.1 } else { a.1 };
-    Some((min, max))
 }
 
 /// Smallest and largest value of the first key column in a file. Only the first: the keys are compared as a whole, so the least

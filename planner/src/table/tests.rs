@@ -17,13 +17,14 @@ use object_store::{ObjectStoreExt, PutPayload};
 use parquet::arrow::ArrowWriter;
 use parquet::file::properties::WriterProperties;
 use roaring::RoaringBitmap;
+use tidegate_storage::clock::SystemClock;
 use tidegate_storage::paimon::data_file::{self, Age};
 use tidegate_storage::paimon::manifest::SimpleStats;
 use tidegate_storage::paimon::{
     ColumnPosition, DataFileMeta, DataType, NewField, SchemaChange, TableSchema, binary_row,
 };
 use tidegate_storage::store::{self, StoreRef};
-use tidegate_storage::table::{LiveFile, TableVersion};
+use tidegate_storage::table::{LiveFile, RowKind, TableOptions, TableVersion, TableWriter, WriterContext};
 
 mod evolution;
 
@@ -554,4 +555,91 @@ async fn a_vector_of_another_file_is_refused() {
     let context = fixture.session(&[]);
     let error = context.sql("SELECT sum(customer) FROM orders").await.unwrap().collect().await.unwrap_err();
     assert!(error.to_string().contains("beyond the file's 3000 rows"), "{error}");
+}
+
+#[tokio::test]
+async fn bounds_of_the_key_need_no_scan_unless_their_rows_are_deleted() {
+    for (deleted, scans) in [(vec![], false), (vec![50], false), (vec![0], true), (vec![99], true), (vec![0, 99], true)]
+    {
+        let mut fixture = Fixture::new(orders());
+        let batch = rows(&fixture.version.schema, 0, 100, &mut Numbers(1));
+        fixture.add(&batch, deleted.iter().copied().collect()).await;
+        let context = fixture.session(&[]);
+        let sql = "SELECT min(id), max(id), count(*) FROM {t}";
+        let plan = context.sql(&sql.replace("{t}", "orders")).await.unwrap().create_physical_plan().await.unwrap();
+        let plan = displayable(plan.as_ref()).indent(false).to_string();
+        assert_eq!(plan.contains("file_groups"), scans, "{deleted:?}: {plan}");
+        let answers = [
+            answer(&context, &sql.replace("{t}", "orders")).await,
+            answer(&context, &sql.replace("{t}", "truth")).await,
+        ];
+        assert_eq!(answers[0], answers[1], "{deleted:?}");
+    }
+}
+
+/// A version that comes from its writer knows in which rows keys are; one that is read from the store knows their buckets.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_are_looked_up_where_they_are() {
+    let fixture = Fixture::new(orders());
+    let ctx = WriterContext {
+        store: Arc::clone(&fixture.store),
+        clock: Arc::new(SystemClock),
+        commit_user: "test".to_owned(),
+        resources: Arc::default(),
+    };
+    let options = TableOptions { buckets: 3, rows_per_file: 400, inline_merge_rows: 0, ..TableOptions::default() };
+    let path = Path::from("shop.db/orders");
+    let mut writer = TableWriter::create(ctx, path.clone(), orders(), options).await.unwrap();
+    let schema = Arc::clone(writer.schema());
+    let mut numbers = Numbers(3);
+    let mut truth: BTreeMap<i64, RecordBatch> = BTreeMap::new();
+    let mut last = None;
+    for (commit, (first, count)) in [(0, 3000), (500, 300), (2900, 400), (10, 5), (500, 20)].into_iter().enumerate() {
+        let batch = rows(&schema, first, count, &mut numbers);
+        let kind = if commit == 4 { RowKind::Delete } else { RowKind::Upsert };
+        writer.apply(batch.clone(), vec![kind; count as usize]).unwrap();
+        for row in 0..count {
+            match kind {
+                RowKind::Delete => drop(truth.remove(&(first + row))),
+                _ => drop(truth.insert(first + row, batch.slice(row as usize, 1))),
+            }
+        }
+        last = Some(writer.prepare(commit as u64 + 1, BTreeMap::new()).await.unwrap());
+    }
+    let prepared = last.unwrap();
+    let loaded = TableVersion::load(&fixture.store, &path, &prepared.snapshot.json).await.unwrap();
+    let truth: Vec<RecordBatch> = truth.into_values().collect();
+    for (version, most_rows) in [(prepared.version, Some(1)), (Arc::new(loaded), None)] {
+        let fixture = Fixture {
+            store: Arc::clone(&fixture.store),
+            runtime: Arc::clone(&fixture.runtime),
+            version: version.as_ref().clone(),
+            truth: truth.clone(),
+        };
+        let context = fixture.session(&[]);
+        for id in (0..3400).step_by(97).chain([10, 14, 499, 500, 519, 520, 2999, 3299, 3300, -1]) {
+            for filter in [
+                format!("id = {id}"),
+                format!("{id} = id AND customer >= 0"),
+                format!("id IN ({id}, {}, {}, 77, 77)", id + 1, id + 500),
+                format!("id = {id} AND id = {}", id + 1),
+                format!("id = {id} OR id = 12"),
+            ] {
+                let sql = format!("SELECT * FROM {{t}} WHERE {filter} ORDER BY id");
+                let ours = answer(&context, &sql.replace("{t}", "orders")).await;
+                assert_eq!(ours, answer(&context, &sql.replace("{t}", "truth")).await, "{sql}");
+            }
+            let sql = format!("SELECT count(*), min(id), max(id) FROM {{t}} WHERE id = {id}");
+            let ours = answer(&context, &sql.replace("{t}", "orders")).await;
+            assert_eq!(ours, answer(&context, &sql.replace("{t}", "truth")).await, "{sql}");
+            // Files of other buckets, and where the rows are known all other files, are not part of the plan.
+            let keys: ArrayRef = Arc::new(Int64Array::from(vec![id]));
+            let candidates = version.candidates(&[keys]).unwrap();
+            assert!(candidates.iter().all(|found| found.file.bucket == candidates[0].file.bucket));
+            if let Some(most) = most_rows {
+                assert!(candidates.len() <= 1);
+                assert!(candidates.iter().all(|found| found.rows.as_ref().unwrap().len() <= most));
+            }
+        }
+    }
 }

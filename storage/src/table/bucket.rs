@@ -1,5 +1,6 @@
 //! The files of one bucket, and a flush into it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use roaring::RoaringBitmap;
@@ -80,6 +81,14 @@ fn part_rows(rows: usize, threads: usize) -> usize {
     rows.div_ceil(threads.max(1)).max(PART_ROWS)
 }
 
+/// Where those of the ascending `keys` begin and end that are in `range`.
+fn within(keys: &Keys, range: &KeyRange) -> (usize, usize) {
+    let from = keys.lower_bound_in(range.min.as_ref(), 0, keys.len());
+    let last = keys.lower_bound_in(range.max.as_ref(), from, keys.len());
+    let to = if last < keys.len() && keys.at(last) == range.max.as_ref() { last + 1 } else { last };
+    (from, to)
+}
+
 /// Writes sorted rows of snapshot pages to the top.
 async fn write_top(
     layout: &Layout,
@@ -111,22 +120,55 @@ impl Bucket {
     }
 
     /// Where the live rows of ascending, distinct `keys` are.
+    ///
+    /// A key has one live row at most, so those that are found are left out of what is looked up in the files behind.
+    /// The files with most rows come first: that is where most keys are.
     fn locate(&self, keys: &Keys) -> Result<Vec<Option<Place>>> {
         let mut places = vec![None; keys.len()];
+        let mut levels: BTreeMap<i32, (u64, Vec<u32>)> = BTreeMap::new();
         for (number, file) in (0_u32..).zip(&self.files) {
-            let from = keys.lower_bound_in(file.range.min.as_ref(), 0, keys.len());
-            if from == keys.len() || keys.at(from) > file.range.max.as_ref() {
-                continue;
-            }
-            let last = keys.lower_bound_in(file.range.max.as_ref(), from, keys.len());
-            let to = if last < keys.len() && keys.at(last) == file.range.max.as_ref() { last + 1 } else { last };
-            let all_live = file.deleted.is_empty();
-            file.keys.look_up(keys, from, to, |key, row| {
-                let row = row as u32;
-                if all_live || !file.deleted.contains(row) {
-                    places[key] = Some(Place { file: number, row });
+            let (live, files) = levels.entry(file.meta.level).or_default();
+            *live += file.live();
+            files.push(number);
+        }
+        let mut levels: Vec<(u64, Vec<u32>)> = levels.into_values().collect();
+        levels.sort_by_key(|(live, _)| std::cmp::Reverse(*live));
+
+        // What is left to look for, and which of `keys` each is.
+        let mut left: Option<(Keys, Vec<u32>)> = None;
+        let mut found = 0;
+        for (_, files) in levels {
+            for number in files {
+                let file = &self.files[number as usize];
+                let needles = left.as_ref().map_or(keys, |(needles, _)| needles);
+                let (from, to) = within(needles, &file.range);
+                if from == to {
+                    continue;
                 }
-            })?;
+                let all_live = file.deleted.is_empty();
+                file.keys.look_up(needles, from, to, |key, row| {
+                    let row = row as u32;
+                    if all_live || !file.deleted.contains(row) {
+                        let key = left.as_ref().map_or(key, |(_, numbers)| numbers[key] as usize);
+                        places[key] = Some(Place { file: number, row });
+                        found += 1;
+                    }
+                })?;
+            }
+            let count = left.as_ref().map_or(keys.len(), |(_, numbers)| numbers.len());
+            if found == count {
+                break;
+            }
+            if found * 8 > count {
+                found = 0;
+                let rest: Vec<u32> = match &left {
+                    None => (0..keys.len() as u32).filter(|key| places[*key as usize].is_none()).collect(),
+                    Some((_, numbers)) => {
+                        numbers.iter().copied().filter(|key| places[*key as usize].is_none()).collect()
+                    }
+                };
+                left = Some((keys.gather(rest.iter().copied())?, rest));
+            }
         }
         Ok(places)
     }
@@ -384,10 +426,13 @@ impl Bucket {
             let keys = input.keys.gather(died.iter(), empty.clone())?;
             let mut carried = 0;
             for file in &mut output {
-                let mut rows = Vec::new();
-                file.keys.look_up(&keys, 0, keys.len(), |_, row| rows.push(row as u32))?;
+                let (from, to) = within(&keys, &file.range);
+                let mut rows = Vec::with_capacity(to - from);
+                file.keys.look_up(&keys, from, to, |_, row| rows.push(row as u32))?;
                 carried += rows.len();
-                Arc::make_mut(&mut file.deleted).extend(rows);
+                let more = RoaringBitmap::from_sorted_iter(rows);
+                *Arc::make_mut(&mut file.deleted) |=
+                    more.map_err(|_| Error::invalid("positions of keys do not ascend"))?;
             }
             if carried != keys.len() {
                 return Err(Error::invalid(format!("rows of file {name} are missing in what it was merged into")));

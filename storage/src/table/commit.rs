@@ -3,6 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use futures::{FutureExt, StreamExt, TryStreamExt, stream};
+use object_store::path::Path;
+
 use super::Prepared;
 use super::bucket::Bucket;
 use super::layout::{Layout, get};
@@ -18,9 +21,12 @@ use crate::paimon::{
 use crate::store::{self, StoreRef};
 
 /// A manifest list of more manifests than this is rewritten as one.
-const MANY_MANIFESTS: usize = 30;
+const MANY_MANIFESTS: usize = 12;
 /// Entries in one manifest, at a few hundred bytes each.
 const MANIFEST_ENTRIES: usize = 16 * 1024;
+
+/// Objects of a commit that are written at the same time.
+const WRITES_AT_ONCE: usize = 8;
 
 /// Files by bucket and name.
 type FileSet = BTreeMap<(u32, String), Arc<DataFileMeta>>;
@@ -135,7 +141,8 @@ impl History {
         commit_identifier: u64,
         properties: BTreeMap<String, String>,
     ) -> Result<Prepared> {
-        self.write_vectors(layout, buckets).await?;
+        let mut outbox = Outbox::default();
+        self.write_vectors(layout, buckets, &mut outbox)?;
 
         let current: FileSet = buckets
             .iter()
@@ -148,16 +155,16 @@ impl History {
         self.files = current;
         if self.delta_manifests.len() >= MANY_MANIFESTS {
             let entries = difference(&self.published_files, &self.files, total_buckets);
-            self.delta_manifests = write_manifests(layout, &entries).await?;
+            self.delta_manifests = write_manifests(layout, &entries, &mut outbox)?;
         } else if !entries.is_empty() {
-            self.delta_manifests.extend(write_manifests(layout, &entries).await?);
+            self.delta_manifests.extend(write_manifests(layout, &entries, &mut outbox)?);
         }
         if self.published_manifests.len() > MANY_MANIFESTS {
             let entries = difference(&FileSet::new(), &self.published_files, total_buckets);
-            self.published_manifests = write_manifests(layout, &entries).await?;
+            self.published_manifests = write_manifests(layout, &entries, &mut outbox)?;
         }
-        let (base, base_size) = write_list(layout, &self.published_manifests).await?;
-        let (delta, delta_size) = write_list(layout, &self.delta_manifests).await?;
+        let (base, base_size) = write_list(layout, &self.published_manifests, &mut outbox);
+        let (delta, delta_size) = write_list(layout, &self.delta_manifests, &mut outbox);
 
         let rows = |files: &FileSet| files.values().map(|meta| meta.row_count).sum::<i64>();
         let (total, before) = (rows(&self.files), rows(&self.published_files));
@@ -167,6 +174,7 @@ impl History {
         } else {
             CommitKind::Append
         };
+        outbox.send(layout).await?;
         self.prepared_id = self.published_id + 1;
         let snapshot = Snapshot {
             version: SNAPSHOT_VERSION,
@@ -218,7 +226,7 @@ impl History {
 
     /// Writes the deletion vectors of every bucket where they changed, and the index manifest if any did. A bucket's
     /// vectors are one file, since some writers keep only the last of several.
-    async fn write_vectors(&mut self, layout: &Layout, buckets: &mut [Bucket]) -> Result<()> {
+    fn write_vectors(&mut self, layout: &Layout, buckets: &mut [Bucket], outbox: &mut Outbox) -> Result<()> {
         let mut changed = false;
         for bucket in buckets.iter_mut().filter(|bucket| bucket.vectors_changed) {
             let vectors: Vec<_> = bucket
@@ -232,7 +240,7 @@ impl History {
             } else {
                 let (bytes, metas) = deletion_vector::encode_index_file(&vectors)?;
                 let (name, size) = (layout.names.index_file(), bytes.len());
-                layout.put(&layout.paths.index(&name), bytes).await?;
+                outbox.put(layout.paths.index(&name), bytes);
                 self.index
                     .insert(bucket.number, IndexManifestEntry::deletion_vectors(bucket.number, name, size, metas));
                 changed = true;
@@ -244,11 +252,28 @@ impl History {
             self.index_manifest = None;
             if !entries.is_empty() {
                 let name = layout.names.index_manifest();
-                layout.put(&layout.paths.manifest(&name), encode_index_manifest(&entries)).await?;
+                outbox.put(layout.paths.manifest(&name), encode_index_manifest(&entries));
                 self.index_manifest = Some(name);
             }
         }
         Ok(())
+    }
+}
+
+/// Objects of one commit. None refers to another in a way that readers follow before the snapshot is there, so they are
+/// written side by side.
+#[derive(Default)]
+struct Outbox(Vec<(Path, Vec<u8>)>);
+
+impl Outbox {
+    fn put(&mut self, path: Path, bytes: Vec<u8>) {
+        self.0.push((path, bytes));
+    }
+
+    async fn send(self, layout: &Layout) -> Result<()> {
+        let writes: Vec<_> =
+            self.0.into_iter().map(|(path, bytes)| async move { layout.put(&path, bytes).await }.boxed()).collect();
+        stream::iter(writes).buffer_unordered(WRITES_AT_ONCE).try_collect().await
     }
 }
 
@@ -286,7 +311,7 @@ fn difference(from: &FileSet, to: &FileSet, total_buckets: u32) -> Vec<ManifestE
         .collect()
 }
 
-async fn write_manifests(layout: &Layout, entries: &[ManifestEntry]) -> Result<Vec<ManifestFileMeta>> {
+fn write_manifests(layout: &Layout, entries: &[ManifestEntry], outbox: &mut Outbox) -> Result<Vec<ManifestFileMeta>> {
     let mut metas = Vec::new();
     let types = &layout.key_types;
     let mut bare = Vec::new();
@@ -304,17 +329,17 @@ async fn write_manifests(layout: &Layout, entries: &[ManifestEntry]) -> Result<V
         };
         let bytes = encode_manifest(entries);
         let (name, size) = (layout.names.manifest(), bytes.len());
-        layout.put(&layout.paths.manifest(&name), bytes).await?;
+        outbox.put(layout.paths.manifest(&name), bytes);
         metas.push(ManifestFileMeta::of(name, size, layout.schema.id, entries));
     }
     Ok(metas)
 }
 
-async fn write_list(layout: &Layout, manifests: &[ManifestFileMeta]) -> Result<(String, i64)> {
+fn write_list(layout: &Layout, manifests: &[ManifestFileMeta], outbox: &mut Outbox) -> (String, i64) {
     let bytes = encode_manifest_list(manifests);
     let (name, size) = (layout.names.manifest_list(), bytes.len() as i64);
-    layout.put(&layout.paths.manifest(&name), bytes).await?;
-    Ok((name, size))
+    outbox.put(layout.paths.manifest(&name), bytes);
+    (name, size)
 }
 
 /// Reads the snapshot file numbered `id` of a table.

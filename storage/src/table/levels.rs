@@ -20,7 +20,7 @@ const FAN_IN: usize = 4;
 const SMALLEST_CLASS: u64 = 1024;
 /// A merge into the top may rewrite this many rows of the top for each row it brings. More of them would keep fewer
 /// dead rows at the top, and cost more writing.
-const TOP_REWRITE: u64 = 3;
+const TOP_REWRITE: u64 = 2;
 /// More runs below the top than this are merged, even if they will all go to the top soon.
 const MANY_RUNS: usize = 12;
 /// Runs merged into the top at a time at most, for the memory that reading them takes.
@@ -241,17 +241,17 @@ mod tests {
         assert!(goes_to_top(300_000, 0, 50_000_000));
         assert!(!goes_to_top(300_000, 50_000_000, 50_000_000));
         assert!(!goes_to_top(10_000_000, 50_000_000, 50_000_000));
-        assert!(goes_to_top(17_000_000, 50_000_000, 50_000_000));
+        assert!(goes_to_top(26_000_000, 50_000_000, 50_000_000));
         assert!(!goes_to_top(4_000, 0, 50_000_000));
-        assert!(goes_to_top(70, 100, 200));
+        assert!(goes_to_top(100, 100, 200));
         assert!(goes_to_top(40, 0, 0));
     }
 
     #[test]
     fn runs_that_will_soon_go_to_the_top_are_left_alone() {
-        assert!(waits_for_top(5, 2_000_000, 10_000_000));
+        assert!(waits_for_top(5, 3_000_000, 10_000_000));
         assert!(!waits_for_top(5, 600_000, 10_000_000));
-        assert!(!waits_for_top(MANY_RUNS + 1, 2_000_000, 10_000_000));
+        assert!(!waits_for_top(MANY_RUNS + 1, 3_000_000, 10_000_000));
         assert!(!waits_for_top(5, 3000, 10_000));
     }
 

@@ -18,7 +18,7 @@ const REMEMBERED: usize = 64;
 /// Where merges wait for their turn.
 ///
 /// They run in the order in which they became due, and a table has at most two of them waiting or running, so that
-/// tables take turns. A long one leaves a thread to the short ones, which keep the number of runs down.
+/// tables take turns. Long ones leave a thread to the short ones, which keep the number of runs down.
 #[derive(Debug)]
 pub struct MergePool {
     any: Arc<Semaphore>,
@@ -42,12 +42,12 @@ pub(crate) struct Turn {
 }
 
 impl MergePool {
-    /// Up to `threads` merges at one time, which write up to so many bytes a second together.
+    /// Up to `threads` merges at one time, at least two and all but one of them long, which write up to so many bytes a second together.
     pub fn new(threads: usize, bytes_per_second: Option<u64>) -> Self {
         let threads = threads.clamp(1, Semaphore::MAX_PERMITS / 2);
         Self {
-            any: Arc::new(Semaphore::new(threads + 1)),
-            long: Arc::new(Semaphore::new(threads)),
+            any: Arc::new(Semaphore::new(threads.max(2))),
+            long: Arc::new(Semaphore::new((threads - 1).max(1))),
             bytes_per_second,
             paid: Mutex::new(None),
         }
@@ -293,7 +293,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_short_merge_finds_a_thread_beside_long_ones() {
-        let pool = MergePool::new(2, None);
+        let pool = MergePool::new(3, None);
         let long = [pool.turn(LONG_ROWS + 1).await.unwrap(), pool.turn(LONG_ROWS + 1).await.unwrap()];
         let short = pool.turn(10).await.unwrap();
         let third = tokio::time::timeout(Duration::from_millis(20), pool.turn(LONG_ROWS + 1));
