@@ -19,7 +19,11 @@ const COLUMNS: &[Column] = &[
         Text,
         "`runs` (several small runs become one), `dead-rows` (too many rows of a file are dead), `small-files`, or `request` (COMPACT TABLE).",
     ),
-    column("state", Text, "`waiting` (for a thread), `running`, `done` or `failed` (its input stays as it was)."),
+    column(
+        "state",
+        Text,
+        "`waiting` (for a thread), `running`, `written` (it is part of the next checkpoint), `done` or `failed` (its input stays as it was).",
+    ),
     column("level", BigInt, "Level of the files that are written."),
     column("input_files", BigInt, "Files that are read."),
     column("input_rows", BigInt, "Rows that are read, dead ones aside."),

@@ -227,7 +227,10 @@ impl Job {
                 let (layout, runtime) = (Arc::clone(&of_merge), Handle::current());
                 move || runtime.block_on(run(&layout, number, level, &files, stopped))
             };
-            on_a_thread(work).await
+            let output = on_a_thread(work).await;
+            let state = output.as_ref().map_or_else(|e| MergeState::Failed(e.to_string()), |_| MergeState::Written);
+            shared_log.set(id, state);
+            output
         });
         let (log, layout, reason) = (Arc::clone(log), Arc::clone(layout), plan.reason);
         Some(Self { bucket: index, reserved, began, stop, handle, reason, log, id, layout })

@@ -101,6 +101,8 @@ pub enum MergeState {
     Waiting,
     /// It runs.
     Running,
+    /// Its output is written, and takes the place of its input when the next snapshot is prepared.
+    Written,
     /// Its output took the place of its input.
     Done,
     /// It was given up; its input stays as it was.
@@ -273,6 +275,7 @@ impl MergeState {
         match self {
             Self::Waiting => "waiting",
             Self::Running => "running",
+            Self::Written => "written",
             Self::Done => "done",
             Self::Failed(_) => "failed",
         }

@@ -24,7 +24,7 @@ use tidegate_storage::paimon::manifest::{decode_index_manifest, decode_manifest_
 use tidegate_storage::paimon::{ColumnPosition, DataType, NewField, SchemaChange, Snapshot, TablePaths, TableSchema};
 use tidegate_storage::store::{self, StoreRef};
 use tidegate_storage::table::{
-    Prepared, Retention, RowKind, TableOptions, TableVersion, TableWriter, WriterContext, expire_snapshots,
+    MergeState, Prepared, Retention, RowKind, TableOptions, TableVersion, TableWriter, WriterContext, expire_snapshots,
     remove_orphans, verify_table,
 };
 use tidegate_storage::{Error, Result};
@@ -361,10 +361,10 @@ impl<'a> Process<'a> {
             match &script.steps[index] {
                 Step::GiveUp => {
                     self.flush().await?;
-                    let prepared = self.prepare().await?;
+                    self.prepare().await?;
                     // Whether a merge that was begun still writes something must not be left to chance.
                     self.slots.iter_mut().for_each(|slot| slot.writer.committed(false));
-                    self.await_merges(&prepared).await;
+                    self.await_merges().await;
                     (self.slots, self.log) = Self::recover(script, &self.store, self.progress).await?;
                     Box::pin(self.follow(script.after(self.number())..index)).await?;
                 }
@@ -506,37 +506,29 @@ impl<'a> Process<'a> {
                 slot.writer.committed(slot.visible);
             }
         }
-        self.await_merges(&prepared).await;
+        self.await_merges().await;
         Ok(())
     }
 
     /// Waits for the merges that were begun when the snapshots were prepared. Their outputs are not taken over yet.
-    async fn await_merges(&self, prepared: &[Option<Prepared>]) {
+    async fn await_merges(&self) {
         self.progress.phase(Phase::Merge);
-        for (slot, prepared) in self.slots.iter().zip(prepared) {
-            if prepared.as_ref().is_some_and(|prepared| merge_begins(&prepared.version)) {
-                // Nothing was applied meanwhile, so that only the end of the merge makes the table dirty.
-                let ended = async {
-                    while !slot.writer.is_dirty() {
-                        tokio::time::sleep(Duration::from_micros(200)).await;
-                    }
-                };
-                let within = tokio::time::timeout(Duration::from_secs(60), ended).await;
-                within.expect("a merge was begun, and it ends");
-                self.progress.merges.fetch_add(1, Ordering::SeqCst);
-            }
+        for slot in &self.slots {
+            let in_state = |states: &[MergeState]| {
+                let merges = slot.writer.merges().merges();
+                merges.iter().filter(|merge| merge.ended_ms.is_none() && states.contains(&merge.state)).count()
+            };
+            let ended = async {
+                while in_state(&[MergeState::Waiting, MergeState::Running]) > 0 {
+                    tokio::time::sleep(Duration::from_micros(200)).await;
+                }
+                // What is left of a merge after it has said so.
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            };
+            tokio::time::timeout(Duration::from_secs(60), ended).await.expect("a merge that was begun ends");
+            self.progress.merges.fetch_add(in_state(&[MergeState::Written]) as u64, Ordering::SeqCst);
         }
     }
-}
-
-/// Whether a merge begins beside the writer: four runs are, if all are as small as those here.
-fn merge_begins(version: &TableVersion) -> bool {
-    let top = version.schema.options["num-levels"].parse::<i32>().unwrap() - 1;
-    let mut runs = BTreeMap::<u32, BTreeSet<i32>>::new();
-    for file in version.files.iter().filter(|file| file.meta.level < top) {
-        runs.entry(file.bucket).or_default().insert(file.meta.level);
-    }
-    runs.values().any(|levels| levels.len() >= 4)
 }
 
 fn retention(snapshots: usize) -> Retention {
