@@ -209,6 +209,9 @@ codes! {
     StoreUnconditional = 157, "0A000", Never, "the object store does not honour conditional creates",
         "Two servers could overwrite each other's checkpoints on it. Nothing but a probe was written, and nothing was started.",
         "Use a store that answers a PUT with 'If-None-Match: *' by 412 when the object exists: S3 and most that speak its protocol do so in their present versions.";
+    LocalCacheLost = 158, "58030", Backoff, "a file of the local cache directory is lost or damaged",
+        "No data is lost. Capture begins again from the last checkpoint, and makes the file anew from the data files of the store.",
+        "Nothing to do, unless it repeats: then look at the disk that the directory of --cache is on.";
 
     // The job itself.
     Internal = 160, "XX000", Never, "an internal assumption does not hold",

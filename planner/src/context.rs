@@ -20,6 +20,7 @@ use datafusion::execution::session_state::SessionState;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use tidegate_cdc::capture::{SourceView, TableView};
 use tidegate_storage::store::StoreRef;
+use tidegate_storage::store::caching::{CacheOptions, CacheWatch, Caching};
 use tidegate_storage::store::checked::Checked;
 
 use crate::pg_catalog::{self, StaticTables};
@@ -39,6 +40,8 @@ pub struct RuntimeOptions {
     pub spill_bytes: u64,
     /// Bytes of Parquet footers and page indexes that are kept.
     pub metadata_cache_bytes: usize,
+    /// Parts of tables' objects that are kept at hand; nothing is if it is not given, as for a store on the local disk.
+    pub object_cache: Option<CacheOptions>,
     /// Tasks that one query is spread over.
     pub target_partitions: usize,
 }
@@ -50,6 +53,7 @@ impl Default for RuntimeOptions {
             spill_directory: None,
             spill_bytes: 64 << 30,
             metadata_cache_bytes: 128 << 20,
+            object_cache: None,
             target_partitions: std::thread::available_parallelism().map_or(2, usize::from),
         }
     }
@@ -89,6 +93,7 @@ impl Default for SessionVars {
 pub struct QueryRuntime {
     env: Arc<RuntimeEnv>,
     cache: Arc<ScanCache>,
+    objects: Option<CacheWatch>,
     statics: Arc<StaticTables>,
     base: SessionState,
 }
@@ -118,6 +123,13 @@ impl QueryRuntime {
             .with_disk_manager_builder(spill)
             .with_metadata_cache_limit(options.metadata_cache_bytes)
             .build_arc()?;
+        let (store, objects) = match &options.object_cache {
+            Some(options) => {
+                let (caching, watch) = Caching::new(store, options.clone());
+                (Arc::new(caching) as StoreRef, Some(watch))
+            }
+            None => (store, None),
+        };
         env.register_object_store(ObjectStoreUrl::parse(STORE_URL)?.as_ref(), Arc::new(Checked::new(store)));
 
         let mut config = SessionConfig::new()
@@ -135,12 +147,17 @@ impl QueryRuntime {
         let builder =
             SessionStateBuilder::new().with_config(config).with_runtime_env(Arc::clone(&env)).with_default_features();
         let base = pg_catalog::install(builder).build();
-        Ok(Arc::new(Self { env, cache: Arc::new(ScanCache::default()), statics, base }))
+        Ok(Arc::new(Self { env, cache: Arc::new(ScanCache::default()), objects, statics, base }))
     }
 
     /// The environment that plans are executed in.
     pub fn env(&self) -> &Arc<RuntimeEnv> {
         &self.env
+    }
+
+    /// What is kept of the tables' objects, if anything is.
+    pub fn object_cache(&self) -> Option<&CacheWatch> {
+        self.objects.as_ref()
     }
 
     /// One version of a table, to be read outside of a catalog.

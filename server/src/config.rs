@@ -5,7 +5,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use tidegate_storage::table::{DEFAULT_KEY_MEMORY, KeyCache, LocalDirectory, MergePool, Resources};
+use tidegate_storage::local_disk::{LocalDirectory, LocalDisk};
+use tidegate_storage::store::caching::CacheOptions;
+use tidegate_storage::table::{DEFAULT_KEY_MEMORY, KeyCache, MergePool, Resources};
+
+/// Defaults of `--object-cache-memory` and `--object-cache-disk`.
+const OBJECT_CACHE_MEMORY: usize = 256 << 20;
+const OBJECT_CACHE_DISK: usize = 10 << 30;
 
 /// Mirrors MySQL databases into open tables and answers SQL over them.
 #[derive(Debug, Parser)]
@@ -72,6 +78,15 @@ pub struct ServeOptions {
     #[arg(long, env = "TIDEGATE_KEY_INDEX_MEMORY", default_value = "128MiB", value_name = "SIZE", value_parser = memory_size)]
     pub key_index_memory: usize,
 
+    /// Memory for parts of table files in a store that is not on the local disk, such as `256MiB`; 0 for none. Not used
+    /// otherwise.
+    #[arg(long, env = "TIDEGATE_OBJECT_CACHE_MEMORY", default_value = "256MiB", value_name = "SIZE", value_parser = size_or_none)]
+    pub object_cache_memory: usize,
+
+    /// Room on the local disk for more of them, in the directory of `--cache`; 0 for none.
+    #[arg(long, env = "TIDEGATE_OBJECT_CACHE_DISK", default_value = "10GiB", value_name = "SIZE", value_parser = size_or_none)]
+    pub object_cache_disk: usize,
+
     /// Merges of table files at the same time, at least two; one of them is kept for short merges. Default: one for each
     /// processor.
     #[arg(long, env = "TIDEGATE_MERGE_THREADS", value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
@@ -121,6 +136,8 @@ impl ServeOptions {
             memory: None,
             cache: None,
             key_index_memory: DEFAULT_KEY_MEMORY,
+            object_cache_memory: OBJECT_CACHE_MEMORY,
+            object_cache_disk: OBJECT_CACHE_DISK,
             merge_threads: None,
             merge_rate: None,
             log: LogFormat::Text,
@@ -177,6 +194,21 @@ impl ServeOptions {
         Resources { keys, merges: MergePool::new(threads, self.merge_rate.map(|bytes| bytes as u64)) }
     }
 
+    /// What is kept of the objects of a store that is far away.
+    pub(crate) fn object_cache(&self) -> Option<CacheOptions> {
+        if !self.is_remote() || (self.object_cache_memory == 0 && self.object_cache_disk == 0) {
+            return None;
+        }
+        let disk: Arc<dyn LocalDisk> = Arc::new(LocalDirectory::new(self.cache_path().join("objects")));
+        let disk = (self.object_cache_disk > 0).then_some((disk, self.object_cache_disk as u64));
+        Some(CacheOptions { memory_bytes: self.object_cache_memory, disk })
+    }
+
+    /// Whether the store is neither a directory nor in memory.
+    fn is_remote(&self) -> bool {
+        self.store.contains("://") && !self.store.starts_with("file:") && !self.in_memory()
+    }
+
     /// Whether the store is gone when the server stops.
     pub(crate) fn in_memory(&self) -> bool {
         self.store.starts_with("memory:")
@@ -196,6 +228,11 @@ fn name_and_value(text: &str) -> Result<(String, String), String> {
         Some((name, value)) if !name.trim().is_empty() => Ok((name.trim().to_owned(), value.to_owned())),
         _ => Err("expected NAME=VALUE".to_owned()),
     }
+}
+
+/// A size, or nothing at all.
+fn size_or_none(text: &str) -> Result<usize, String> {
+    if text.trim() == "0" { Ok(0) } else { memory_size(text) }
 }
 
 /// Bytes from `1048576`, `512MiB`, `2GB`, `1.5g`.
@@ -250,6 +287,21 @@ mod tests {
         assert_eq!(options.key_path(), PathBuf::from("./tidegate-data.key"));
         assert_eq!(options.cache_path(), PathBuf::from("./tidegate-data.cache"));
         assert_eq!(options.key_index_memory, DEFAULT_KEY_MEMORY);
+        assert_eq!((options.object_cache_memory, options.object_cache_disk), (OBJECT_CACHE_MEMORY, OBJECT_CACHE_DISK));
+    }
+
+    #[test]
+    fn objects_are_kept_of_stores_far_away() {
+        let cache = |arguments: &[&str]| parse(arguments).expect("valid").object_cache();
+        for near in ["./data", "/data", "file:///data", "memory:", "memory://"] {
+            assert!(cache(&["--store", near]).is_none(), "{near}");
+        }
+        let kept = cache(&["--store", "s3://b/p"]).expect("it is far away");
+        assert_eq!((kept.memory_bytes, kept.disk.map(|disk| disk.1)), (256 << 20, Some(10 << 30)));
+        let kept = cache(&["--store", "s3://b/p", "--object-cache-disk", "0"]).expect("memory is left");
+        assert!(kept.disk.is_none());
+        let neither = ["--store", "s3://b", "--object-cache-disk", "0", "--object-cache-memory", "0"];
+        assert!(cache(&neither).is_none());
     }
 
     #[test]

@@ -12,7 +12,8 @@ use tidegate_planner::context::RuntimeOptions;
 use tidegate_planner::{Engine, EngineOptions, Jobs, SqlError};
 use tidegate_storage::ErrorKind;
 use tidegate_storage::clock::{Clock, SystemClock};
-use tidegate_storage::store::require_conditional_creates;
+use tidegate_storage::store::measured::Measured;
+use tidegate_storage::store::{StoreRef, require_conditional_creates};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Semaphore;
@@ -129,6 +130,8 @@ impl Server {
 
         let store = tidegate_storage::store::open(&options.store, &options.store_options)
             .map_err(|source| StartError::Store { store: options.store.clone(), source })?;
+        let (store, statistics) = Measured::new(store);
+        let store: StoreRef = Arc::new(store);
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let owner = Uuid::from_bytes(rand::random());
         require_conditional_creates(&*store, owner).await.map_err(|source| match source.kind() {
@@ -156,6 +159,7 @@ impl Server {
         let own_key = options.in_memory() && options.key_file.is_none();
         let engine_options = EngineOptions {
             store,
+            statistics,
             clock,
             entropy: Arc::new(SystemEntropy),
             jobs,
@@ -164,6 +168,7 @@ impl Server {
             runtime: RuntimeOptions {
                 memory_bytes: options.memory.unwrap_or_else(default_memory),
                 target_partitions: cores,
+                object_cache: options.object_cache(),
                 ..RuntimeOptions::default()
             },
         };

@@ -10,6 +10,7 @@
 //! * `report` (60): commits in a line of the report.
 //! * `durable` (1): 0 does not sync files to the disk.
 //! * `merges` (1): 0 leaves every run as it was written.
+//! * `expire` (60): commits between two rounds of expiry.
 //!
 //! Old snapshots expire meanwhile. The last lines are the figures over all.
 
@@ -25,20 +26,20 @@ use object_store::path::Path;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tidegate_storage::clock::{Clock, SystemClock};
+use tidegate_storage::local_disk::LocalDirectory;
 use tidegate_storage::paimon::{DataType, NewField, TableSchema};
 use tidegate_storage::store::{self, StoreRef};
 use tidegate_storage::table::{
-    KeyCache, LocalDirectory, MergePool, Resources, Retention, RowKind, TableOptions, TableVersion, TableWriter,
+    Expired, KeyCache, MergePool, Resources, Retention, RowKind, TableOptions, TableVersion, TableWriter,
     WriterContext, expire_snapshots,
 };
+use tokio::task::JoinHandle;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const PAGE: i64 = 20_000;
 const FLUSH_BYTES: usize = 64 << 20;
-/// Commits between two rounds of expiry.
-const EXPIRE_EVERY: u64 = 60;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
@@ -60,6 +61,7 @@ impl Arguments {
             ("report", 60.0),
             ("merges", 1.0),
             ("durable", 1.0),
+            ("expire", 60.0),
         ]);
         let mut directory = None;
         for argument in std::env::args().skip(1) {
@@ -182,6 +184,9 @@ async fn bench(arguments: Arguments) -> Outcome<()> {
         path: path.clone(),
         commits: 0,
         published: String::new(),
+        vector_bytes: 0,
+        dead_rows: 0,
+        expiry: None,
     };
     let schema = Arc::clone(table.writer.schema());
     let mut random = StdRng::seed_from_u64(1);
@@ -212,6 +217,10 @@ struct Table {
     path: Path,
     commits: u64,
     published: String,
+    /// Of all deletion vectors; random updates rewrite them all.
+    vector_bytes: usize,
+    dead_rows: u64,
+    expiry: Option<JoinHandle<tidegate_storage::Result<Expired>>>,
 }
 
 impl Table {
@@ -223,12 +232,24 @@ impl Table {
         let file = Path::from(format!("{}/snapshot/snapshot-{}", self.path, prepared.snapshot.id));
         store::create_if_absent(&*self.store, &file, prepared.snapshot.json.clone().into()).await?;
         self.published = prepared.snapshot.json;
+        let vectors = prepared.version.files.iter().filter_map(|file| file.deleted.as_ref());
+        self.vector_bytes = vectors.clone().map(|vector| vector.serialized_size()).sum();
+        self.dead_rows = vectors.map(|vector| vector.len()).sum();
         Ok(prepared.version.files.len())
     }
 
-    async fn expire(&self) -> Outcome<()> {
-        let retention = Retention { time_retained_ms: 60_000, max_snapshots: 60, ..Retention::default() };
-        expire_snapshots(&self.store, &self.path, SystemClock.now_ms(), &retention, None).await?;
+    /// Begins to expire old snapshots, unless that is still going on since the last time.
+    async fn expire(&mut self) -> Outcome<()> {
+        if let Some(running) = self.expiry.take_if(|running| running.is_finished()) {
+            running.await??;
+        }
+        if self.expiry.is_none() {
+            let retention = Retention { time_retained_ms: 60_000, max_snapshots: 60, ..Retention::default() };
+            let (store, path) = (Arc::clone(&self.store), self.path.clone());
+            self.expiry = Some(tokio::spawn(async move {
+                expire_snapshots(&store, &path, SystemClock.now_ms(), &retention, None).await
+            }));
+        }
         Ok(())
     }
 }
@@ -294,7 +315,7 @@ async fn update(table: &mut Table, schema: &TableSchema, arguments: &Arguments, 
         span.flushes.push(began.elapsed().as_secs_f64());
         span.most_files = span.most_files.max(table.commit().await?);
         span.commits.push(began.elapsed().as_secs_f64());
-        if table.commits.is_multiple_of(EXPIRE_EVERY) {
+        if table.commits.is_multiple_of(arguments.int("expire") as u64) {
             table.expire().await?;
         }
         if commit % 10 == 0 {
@@ -331,6 +352,11 @@ async fn update(table: &mut Table, schema: &TableSchema, arguments: &Arguments, 
         quantile(&all.plans, 0.99),
         rows_written / written.applied_rows.max(1) as f64,
         all.most_files,
+    );
+    println!(
+        "  last commit: deletion vectors of {:.1} KiB for {} dead rows beside {keys} live ones",
+        table.vector_bytes as f64 / 1024.0,
+        table.dead_rows,
     );
     println!("  peak resident memory: {} MiB", status_mib("VmHWM"));
     Ok(())

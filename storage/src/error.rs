@@ -80,6 +80,15 @@ pub enum Error {
         /// What the store did.
         what: String,
     },
+    /// A file of the local cache directory is lost or damaged. No data is: the same work, begun again from the last
+    /// checkpoint, makes it anew.
+    #[error("file {file} of the local cache directory is lost or damaged: {what}")]
+    LocalCache {
+        /// Path of the file below the cache directory.
+        file: String,
+        /// What was found.
+        what: String,
+    },
     /// The caller asked for something that cannot be represented or does not exist.
     #[error("{0}")]
     Invalid(String),
@@ -104,6 +113,8 @@ pub enum ErrorKind {
     Unknown,
     /// See [`Error::Unconditional`].
     Unconditional,
+    /// See [`Error::LocalCache`].
+    LocalCache,
     /// See [`Error::Invalid`].
     Invalid,
 }
@@ -120,6 +131,7 @@ impl Error {
             Self::Denied { .. } => ErrorKind::Denied,
             Self::Unknown { .. } => ErrorKind::Unknown,
             Self::Unconditional { .. } => ErrorKind::Unconditional,
+            Self::LocalCache { .. } => ErrorKind::LocalCache,
             Self::Invalid(_) => ErrorKind::Invalid,
         }
     }

@@ -322,7 +322,7 @@ fn data_files_are_written_with_the_same_columns_and_rows() {
         let theirs = read(&format!("bucket-{bucket}/{name}"));
         let rows = read_parquet(theirs.clone());
         let rows = RecordBatch::try_new(schema.file_schema(), rows.columns().to_vec()).unwrap();
-        for age in [Age::Young, Age::Old] {
+        for age in [Age::New, Age::Young, Age::Restless, Age::Old] {
             let ours = data_file::encode(name, schema, age, std::slice::from_ref(&rows)).unwrap();
             assert_eq!(read_parquet(ours.clone()).columns(), rows.columns());
             let columns = |bytes: Vec<u8>| {

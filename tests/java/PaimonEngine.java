@@ -38,6 +38,7 @@ import org.apache.paimon.table.sink.BatchTableWrite;
 import org.apache.paimon.table.sink.BatchWriteBuilder;
 import org.apache.paimon.table.source.ReadBuilder;
 import org.apache.paimon.table.source.Split;
+import org.apache.paimon.table.source.StreamTableScan;
 import org.apache.paimon.types.DataField;
 import org.apache.paimon.types.DataType;
 import org.apache.paimon.types.DataTypeJsonParser;
@@ -54,6 +55,7 @@ import org.apache.paimon.utils.MurmurHashUtils;
  * <ul>
  *   <li>{@code read}: rows of {@code table}, at its newest snapshot or {@code snapshot} or {@code tag}, ordered by the key as Paimon orders
  *       it; with {@code filter}, a list of [column, operator, value], those that meet all of it.
+ *   <li>{@code follow}: the changes that snapshot {@code from} brings to a reader that follows {@code table}, each a kind and a row.
  *   <li>{@code files}: what the manifests and index files say.
  *   <li>{@code rows}: the bytes, hashes and buckets of key rows.
  *   <li>{@code create}: a table with {@code fields}, {@code keys} and {@code options}.
@@ -87,6 +89,8 @@ public class PaimonEngine {
         switch (request.get("do").asText()) {
             case "read":
                 return read(request);
+            case "follow":
+                return follow(request);
             case "files":
                 return files(request);
             case "rows":
@@ -154,6 +158,21 @@ public class PaimonEngine {
         answer.put("columns", names);
         answer.put("rows", texts(type, rows));
         return answer;
+    }
+
+    private static Object follow(JsonNode request) throws Exception {
+        FileStoreTable table = table(request);
+        RowType type = table.rowType();
+        ReadBuilder builder = table.newReadBuilder();
+        StreamTableScan scan = builder.newStreamScan();
+        scan.restore(request.get("from").asLong());
+        List<Object> changes = new ArrayList<>();
+        for (Split split : scan.plan().splits()) {
+            try (RecordReader<InternalRow> reader = builder.newRead().createReader(split)) {
+                reader.forEachRemaining(row -> changes.add(List.of(row.getRowKind().shortString(), Texts.of(type, row))));
+            }
+        }
+        return Map.of("changes", changes, "next", scan.checkpoint());
     }
 
     private static List<List<String>> texts(RowType type, List<InternalRow> rows) {

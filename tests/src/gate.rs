@@ -130,6 +130,8 @@ impl Gate {
             .arg(&self.store)
             .arg("--listen")
             .arg(format!("127.0.0.1:{}", self.port))
+            .arg("--cache")
+            .arg(self.cache_path())
             .args(&self.options)
             .args(
                 self.store_options
@@ -197,6 +199,11 @@ impl Gate {
         })
         .await;
         self.log()
+    }
+
+    /// The directory for what the server keeps on the local disk.
+    pub fn cache_path(&self) -> PathBuf {
+        self.folder.join(format!("cache-{}", self.port))
     }
 
     fn log_path(&self) -> PathBuf {

@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use futures::future::{BoxFuture, try_join_all};
@@ -15,6 +17,7 @@ use tidegate_storage::paimon::TableSchema;
 use tidegate_storage::store::StoreRef;
 use tidegate_storage::table::{Resources, RowKind, TableOptions, TableVersion, TableWriter, WriterContext};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
+use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::housekeeping::Shown;
@@ -27,6 +30,9 @@ use crate::source::position::Position;
 
 /// A record that lists every table is written this often; those between list what changed.
 const FULL_RECORD_EVERY: u64 = 64;
+
+/// How long the applier is idle before it looks whether a merge has ended or was asked for.
+const IDLE: Duration = Duration::from_millis(100);
 
 /// One step for the writers, in log order.
 pub(super) enum Work {
@@ -125,6 +131,8 @@ pub(super) struct Applier {
     pub(super) flush_bytes: usize,
     pub(super) views: watch::Sender<Arc<SourceView>>,
     pub(super) shown: Arc<Shown>,
+    /// Set while a checkpoint is wanted though no row has come: outputs of merges are to be taken over.
+    pub(super) upkeep: Arc<AtomicBool>,
 }
 
 /// What a writer of one source signs its snapshots with.
@@ -146,7 +154,16 @@ impl Applier {
     /// Runs until the coordinator hangs up or something fails; after a failure the job recovers from the newest
     /// checkpoint.
     pub(super) async fn run(mut self, mut work: mpsc::Receiver<Work>) -> Result<(), Error> {
-        while let Some(step) = work.recv().await {
+        loop {
+            let step = match timeout(IDLE, work.recv()).await {
+                Ok(Some(step)) => step,
+                Ok(None) => return Ok(()),
+                Err(_) => {
+                    let wanted = self.slots.iter().any(|s| s.writer.as_ref().is_some_and(TableWriter::is_dirty));
+                    self.upkeep.store(wanted, Ordering::Relaxed);
+                    continue;
+                }
+            };
             match step {
                 Work::Apply { table, batch, kinds, memory } => {
                     if let Some(slot) = self.slots.get_mut(table)
@@ -191,10 +208,12 @@ impl Applier {
                         slot.memory.clear();
                     }
                 }
-                Work::Cut(cut) => self.cut(cut).await?,
+                Work::Cut(cut) => {
+                    self.cut(cut).await?;
+                    self.upkeep.store(false, Ordering::Relaxed);
+                }
             }
         }
-        Ok(())
     }
 
     async fn restart(&mut self, table: TableIndex, schema: TableSchema, loading: bool) -> Result<(), Error> {

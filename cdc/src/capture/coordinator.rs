@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hashbrown::HashMap;
@@ -61,6 +62,8 @@ pub(super) struct Coordinator<'a> {
     pub(super) cuts: Cuts,
     /// Pages that wait for the stream to pass their HIGH, oldest first.
     pub(super) held: VecDeque<ReadPage>,
+    /// The applier has something to commit though no row has come.
+    pub(super) upkeep: Arc<AtomicBool>,
 }
 
 /// An event, the offset behind it in its file, and its share of the memory for events.
@@ -647,6 +650,9 @@ impl Coordinator<'_> {
         if self.cuts.dirty {
             let interval = self.options.checkpoint_interval;
             return since >= if self.cuts.live_dirty { interval } else { interval.max(LOADING_CHECKPOINT) };
+        }
+        if self.upkeep.load(Ordering::Relaxed) {
+            return since >= self.options.checkpoint_interval;
         }
         since >= IDLE_CHECKPOINT && self.position != self.cuts.last_position
     }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use hashbrown::HashMap;
 use object_store::path::Path;
@@ -158,6 +159,7 @@ impl Session<'_> {
         let memory_bytes = options.memory_bytes / 4;
         let (work, queue) = mpsc::channel(256);
         let (readers, mut reads) = Readers::start(&self.definition.connection, options, options.memory_bytes / 2);
+        let upkeep = Arc::new(AtomicBool::new(false));
         let applier = Applier {
             store: self.env.store.clone(),
             resources: Arc::clone(&self.env.resources),
@@ -173,6 +175,7 @@ impl Session<'_> {
             flush_bytes: options.memory_bytes / 4,
             views: self.views.clone(),
             shown: Arc::clone(self.shown),
+            upkeep: Arc::clone(&upkeep),
         };
         let mut by_name = HashMap::new();
         for (index, table) in start.tables.iter().enumerate() {
@@ -194,6 +197,7 @@ impl Session<'_> {
             position: start.position,
             source: start.source,
             held: Default::default(),
+            upkeep,
             info,
         };
         let mut events = pump(stream);
@@ -241,7 +245,7 @@ impl Session<'_> {
         };
         for table in matched {
             let buckets = self.definition.options.buckets.unwrap_or_else(|| buckets_for(table.estimated_rows)).max(1);
-            let schema = first_schema(&table.mysql)?;
+            let schema = first_schema(&table.mysql, self.definition.options.changelog)?;
             let path = table_path(&table.schema_name, &table.table_name);
             let name = format!("{}.{}", table.schema_name, table.table_name);
             let options = TableOptions { buckets, ..TableOptions::default() };
@@ -432,7 +436,7 @@ impl Session<'_> {
                     slot.frozen = live.then(|| (snapshot.clone(), Arc::clone(version)));
                 }
                 slot.changed = true;
-                Arc::new(first_schema(&table.mysql)?)
+                Arc::new(first_schema(&table.mysql, self.definition.options.changelog)?)
             }
             Err(error) => return Err(error),
         };
@@ -458,7 +462,7 @@ impl Session<'_> {
             slot.frozen = Some((frozen.clone(), load(frozen).await?));
         }
         if let TablePhase::Error { .. } = table.phase {
-            return Ok(Arc::new(first_schema(&table.mysql)?));
+            return Ok(Arc::new(first_schema(&table.mysql, self.definition.options.changelog)?));
         }
         let context = writer_context(store, &self.env.clock, &self.env.resources, self.definition.id);
         let options = TableOptions { buckets: table.buckets.max(1), ..TableOptions::default() };
@@ -467,7 +471,15 @@ impl Session<'_> {
                 slot.version = Some(load(snapshot).await?);
                 TableWriter::open(context, path.clone(), &snapshot.json, live, options).await
             }
-            None => TableWriter::create(context, path.clone(), first_schema(&table.mysql)?, options).await,
+            None => {
+                TableWriter::create(
+                    context,
+                    path.clone(),
+                    first_schema(&table.mysql, self.definition.options.changelog)?,
+                    options,
+                )
+                .await
+            }
         }
         .map_err(|e| failed(&slot.name, e))?;
         if !live {

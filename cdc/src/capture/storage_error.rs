@@ -16,6 +16,7 @@ impl From<StorageError> for Error {
             ErrorKind::Denied => Code::StoreDenied,
             ErrorKind::Unknown => Code::CommitUnknown,
             ErrorKind::Unconditional => Code::StoreUnconditional,
+            ErrorKind::LocalCache => Code::LocalCacheLost,
             ErrorKind::Invalid => Code::Internal,
         };
         let message = error.to_string();

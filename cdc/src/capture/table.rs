@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use hashbrown::HashMap;
-use tidegate_storage::paimon::{Field, TableSchema};
+use tidegate_storage::paimon::{CHANGELOG_INPUT, CHANGELOG_PRODUCER, Field, TableSchema};
 
 use super::state::{RangeState, TablePhase, TableState};
 use super::status::{ErrorInfo, RangeStatus, TableProgress, TableStatus};
@@ -248,8 +248,8 @@ fn range_status(state: &RangeState) -> RangeStatus {
 }
 
 /// The mirror's first schema of a table. Key columns are NOT NULL; all others may be NULL, since a value that cannot
-/// be represented (a zero date) is NULL whatever MySQL declares.
-pub(super) fn first_schema(table: &MysqlTable) -> Result<TableSchema, Error> {
+/// be represented (a zero date) is NULL whatever MySQL declares. `changelog`: other engines will follow the table.
+pub(super) fn first_schema(table: &MysqlTable, changelog: bool) -> Result<TableSchema, Error> {
     let mut fields = Vec::with_capacity(table.columns.len());
     for (id, column) in table.columns.iter().enumerate() {
         let data_type = column.column_type.data_type().map_err(|why| {
@@ -273,7 +273,7 @@ pub(super) fn first_schema(table: &MysqlTable) -> Result<TableSchema, Error> {
         highest_field_id: fields.len() as i32 - 1,
         fields,
         primary_keys: table.primary_key.clone(),
-        options: Default::default(),
+        options: changelog.then(|| (CHANGELOG_PRODUCER.to_owned(), CHANGELOG_INPUT.to_owned())).into_iter().collect(),
         comment: None,
         time_millis: 0,
     })

@@ -198,6 +198,8 @@ pub struct CaptureOptions {
     pub memory_bytes: usize,
     /// Buckets of each table; unset means by estimated size.
     pub buckets: Option<u32>,
+    /// Whether tables get a changelog, so that other engines can follow them.
+    pub changelog: bool,
     /// How long a replaced snapshot of a table can still be read.
     pub snapshot_time_retained: Duration,
     /// So many of a table's newest snapshots stay, however old they are.
@@ -218,6 +220,7 @@ impl Default for CaptureOptions {
             on_purged: OnPurged::Error,
             memory_bytes: 256 << 20,
             buckets: None,
+            changelog: false,
             snapshot_time_retained: Duration::from_secs(3600),
             snapshot_num_retained_min: 10,
             snapshot_num_retained_max: None,

@@ -259,6 +259,7 @@ pub fn source_definition(
             .parsed("memory", |text| usize::try_from(options::parse_bytes(text)?).ok())?
             .unwrap_or(defaults.memory_bytes),
         buckets: texts.parsed("buckets", |text| text.parse().ok())?,
+        changelog: texts.get("changelog-producer")?.is_some_and(|producer| producer.eq_ignore_ascii_case("input")),
         snapshot_time_retained: texts
             .parsed("snapshot.time-retained", duration)?
             .unwrap_or(defaults.snapshot_time_retained),

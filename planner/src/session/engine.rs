@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tidegate_cdc::capture::{SourceView, TableView, load_view};
 use tidegate_storage::clock::Clock;
 use tidegate_storage::store::StoreRef;
+use tidegate_storage::store::measured::Statistics;
 use uuid::Uuid;
 
 use super::execute::{Session, SessionOptions};
@@ -23,6 +24,8 @@ use crate::table::MirrorCatalog;
 /// What an engine is made of.
 pub struct EngineOptions {
     pub store: StoreRef,
+    /// What is asked of the store.
+    pub statistics: Arc<Statistics>,
     pub clock: Arc<dyn Clock>,
     pub entropy: Arc<dyn Entropy>,
     pub jobs: Arc<dyn Jobs>,
@@ -43,6 +46,7 @@ struct Newest {
 /// The SQL side of a server.
 pub struct Engine {
     pub(super) store: StoreRef,
+    pub(super) statistics: Arc<Statistics>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) entropy: Arc<dyn Entropy>,
     pub(super) jobs: Arc<dyn Jobs>,
@@ -74,6 +78,7 @@ impl Engine {
             catalog: Arc::new(CatalogStore::open(options.store.clone()).await?),
             started_at_ms: options.clock.now_ms(),
             store: options.store,
+            statistics: options.statistics,
             clock: options.clock,
             entropy: options.entropy,
             jobs: options.jobs,
@@ -172,6 +177,8 @@ impl Engine {
         }
         let sys = SysSchema::new(SysSource {
             store: self.store.clone(),
+            statistics: Arc::clone(&self.statistics),
+            object_cache: self.runtime.object_cache().cloned(),
             clock: self.clock.clone(),
             catalog: self.catalog.clone(),
             jobs: self.jobs.clone(),

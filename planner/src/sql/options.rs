@@ -68,6 +68,7 @@ pub const KNOWN: &[KnownOption] = &[
     source("on-purged", &[], OptionKind::OneOf(&["error"])),
     source("memory", &["memory.bytes"], OptionKind::Bytes),
     source("buckets", &[], OptionKind::Integer(1, 4096)),
+    source("changelog-producer", &[], OptionKind::OneOf(&["none", "input"])),
     source("snapshot.time-retained", &[], OptionKind::Duration),
     source("snapshot.num-retained.min", &[], OptionKind::Integer(1, 1_000_000)),
     source("snapshot.num-retained.max", &[], OptionKind::Integer(1, 1_000_000_000)),

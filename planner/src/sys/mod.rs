@@ -20,6 +20,8 @@ mod snapshot_holds;
 mod snapshot_ranges;
 mod source_positions;
 mod sources;
+mod store_caches;
+mod store_requests;
 mod table_snapshots;
 mod tables;
 
@@ -32,6 +34,8 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use async_trait::async_trait;
 use tidegate_cdc::capture::{JobStatus, SourceView};
 use tidegate_storage::store::StoreRef;
+use tidegate_storage::store::caching::CacheWatch;
+use tidegate_storage::store::measured::Statistics;
 use uuid::Uuid;
 
 pub use provider::{SysSchema, SysSource};
@@ -190,6 +194,8 @@ pub struct SettingState {
 pub struct SysState {
     pub now_ms: i64,
     pub store: StoreRef,
+    pub statistics: Arc<Statistics>,
+    pub object_cache: Option<CacheWatch>,
     pub catalog: Arc<Catalog>,
     /// In the order of names.
     pub sources: Vec<SourceState>,
@@ -222,6 +228,8 @@ pub(crate) fn views() -> &'static [&'static dyn SysView] {
         &checkpoints::Checkpoints,
         &checkpoint_tables::CheckpointTables,
         &errors::Errors,
+        &store_requests::StoreRequests,
+        &store_caches::StoreCaches,
         &secrets::Secrets,
         &connections::Connections,
         &settings::Settings,

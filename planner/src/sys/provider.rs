@@ -12,6 +12,8 @@ use datafusion::physical_plan::ExecutionPlan;
 use tidegate_cdc::capture::SourceView;
 use tidegate_storage::clock::Clock;
 use tidegate_storage::store::StoreRef;
+use tidegate_storage::store::caching::CacheWatch;
+use tidegate_storage::store::measured::Statistics;
 
 use super::{SettingState, SourceState, SysState, SysView, batch_of, schema_of, views};
 use crate::catalog::store::CatalogStore;
@@ -23,6 +25,10 @@ use crate::session::settings;
 #[derive(Clone)]
 pub struct SysSource {
     pub store: StoreRef,
+    /// What is asked of the store.
+    pub statistics: Arc<Statistics>,
+    /// What is kept of the tables' objects, if anything is.
+    pub object_cache: Option<CacheWatch>,
     pub clock: Arc<dyn Clock>,
     pub catalog: Arc<CatalogStore>,
     pub jobs: Arc<dyn Jobs>,
@@ -68,6 +74,8 @@ impl SysSource {
         SysState {
             now_ms: self.clock.now_ms(),
             store: self.store.clone(),
+            statistics: Arc::clone(&self.statistics),
+            object_cache: self.object_cache.clone(),
             sources: sources.collect(),
             settings: settings.collect(),
             catalog,

@@ -63,6 +63,8 @@ fn state() -> SysState {
     SysState {
         now_ms: 5_000,
         store: Arc::new(InMemory::new()),
+        statistics: Arc::default(),
+        object_cache: None,
         catalog: Arc::new(catalog),
         sources: vec![SourceState { id, name: "shop".to_owned(), status: Some(Arc::new(status)), view: None }],
         settings: Vec::new(),
@@ -90,6 +92,7 @@ async fn every_view_gives_rows_of_its_columns() {
             "snapshot_holds",
             "source_positions",
             "sources",
+            "store_requests",
             "table_snapshots"
         ])
     );

@@ -1,7 +1,8 @@
 //! Parquet files of rows: how they are written.
 //!
-//! A file holds the columns of [`TableSchema::file_schema`], sorted by key. Files of young runs are rewritten soon and
-//! compressed for speed; files of the oldest run stay and are compressed for size.
+//! A file holds the columns of [`TableSchema::file_schema`], sorted by key. What a commit brings is merged after a few
+//! more, and is not compressed: that would be a quarter of the work of writing it. Files of young runs are rewritten
+//! soon and compressed for speed; files of the oldest run stay and are compressed for size.
 //!
 //! Every byte of a file is covered by a digest in its footer ([`super::block_digest`]), which readers verify
 //! ([`crate::store::checked`]). Parquet's page checksums are not written: the `parquet` crate cannot.
@@ -26,14 +27,20 @@ use crate::error::{Error, Result};
 /// How long a file is going to stay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Age {
+    /// It came with the last commit, and will be merged after a few more.
+    New,
     /// It will be merged soon.
     Young,
+    /// It belongs to the oldest run, but to a part of it that changes so much that it will be rewritten soon.
+    Restless,
     /// It belongs to the oldest run.
     Old,
 }
 
 /// Rows in a row group: the unit of a parallel scan, and what a writer holds in memory.
 const ROW_GROUP_ROWS: usize = 128 * 1024;
+/// The same in files of runs: a merge reads many of them at one time, and holds a row group of each.
+const RUN_ROW_GROUP_ROWS: usize = 32 * 1024;
 /// Rows in a page at most: the unit in which a filtered scan skips rows.
 const PAGE_ROWS: usize = 8 * 1024;
 /// Bytes of a string that statistics keep.
@@ -43,13 +50,18 @@ const STATISTICS_LENGTH: usize = 64;
 /// would cost time and save nothing.
 pub fn writer_properties(schema: &TableSchema, age: Age, distinct: &[&str]) -> WriterProperties {
     let compression = match age {
-        Age::Young => Compression::LZ4_RAW,
+        Age::New => Compression::UNCOMPRESSED,
+        Age::Young | Age::Restless => Compression::LZ4_RAW,
         Age::Old => Compression::ZSTD(ZstdLevel::default()),
+    };
+    let row_group_rows = match age {
+        Age::New | Age::Young => RUN_ROW_GROUP_ROWS,
+        Age::Restless | Age::Old => ROW_GROUP_ROWS,
     };
     let mut properties = WriterProperties::builder()
         .set_created_by(format!("{} version {}", block_digest::CREATED_BY, env!("CARGO_PKG_VERSION")))
         .set_compression(compression)
-        .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
+        .set_max_row_group_row_count(Some(row_group_rows))
         .set_data_page_row_count_limit(PAGE_ROWS)
         .set_statistics_enabled(EnabledStatistics::Page)
         .set_statistics_truncate_length(Some(STATISTICS_LENGTH))

@@ -211,6 +211,34 @@ pub struct DataFileMeta {
 }
 
 impl DataFileMeta {
+    /// A file of one row for tests.
+    #[cfg(test)]
+    pub(crate) fn sample(file_name: &str) -> Self {
+        Self {
+            file_name: file_name.to_owned(),
+            file_size: 1,
+            row_count: 1,
+            min_key: Vec::new(),
+            max_key: Vec::new(),
+            key_stats: SimpleStats::empty(),
+            value_stats: SimpleStats::empty(),
+            min_sequence_number: 0,
+            max_sequence_number: 0,
+            schema_id: 0,
+            level: 5,
+            extra_files: Vec::new(),
+            creation_time: None,
+            delete_row_count: None,
+            embedded_file_index: None,
+            file_source: None,
+            value_stats_cols: None,
+            external_path: None,
+            first_row_id: None,
+            write_cols: None,
+            write_cols_sequences: None,
+        }
+    }
+
     fn encode(&self, out: &mut Encoder) {
         let strings = |out: &mut Encoder, items: &[String]| out.array(items, |out, item| out.string(item));
         out.string(&self.file_name);

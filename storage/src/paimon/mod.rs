@@ -27,5 +27,5 @@ pub use manifest::{
     SimpleStats,
 };
 pub use paths::TablePaths;
-pub use schema::{ColumnPosition, Field, NewField, SchemaChange, TableSchema};
+pub use schema::{CHANGELOG_INPUT, CHANGELOG_PRODUCER, ColumnPosition, Field, NewField, SchemaChange, TableSchema};
 pub use snapshot::{CommitKind, Snapshot};

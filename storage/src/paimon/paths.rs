@@ -76,6 +76,11 @@ pub fn data_file_name(id: Uuid, n: u32) -> String {
     format!("data-{id}-{n}.parquet")
 }
 
+/// Name of a file of the changelog, which lies among the data files.
+pub fn changelog_file_name(id: Uuid, n: u32) -> String {
+    format!("changelog-{id}-{n}.parquet")
+}
+
 /// Name of a manifest.
 pub fn manifest_name(id: Uuid, n: u32) -> String {
     format!("manifest-{id}-{n}")

@@ -21,6 +21,11 @@ pub const KEY_PREFIX: &str = "_KEY_";
 /// Key of a field's id in the metadata of Arrow fields, as Parquet writers and readers look for it.
 pub const FIELD_ID: &str = "PARQUET:field_id";
 
+/// The table option that says where a changelog comes from.
+pub const CHANGELOG_PRODUCER: &str = "changelog-producer";
+/// Its value for a changelog of what is written, as it is written.
+pub const CHANGELOG_INPUT: &str = "input";
+
 /// What the names of options begin with that hold a column's [`Field::initial_default`]; the column's id follows. The
 /// text is kept among the options because Paimon's own programs keep options that they do not know, and fields of
 /// theirs only. It is not a field's `defaultValue`: that is for rows that are written without a value.
@@ -205,6 +210,19 @@ impl TableSchema {
         text.parse().ok().filter(|n| *n > 0).ok_or_else(|| {
             Error::invalid(format!("table option bucket is {text:?}; only a fixed number of buckets is supported"))
         })
+    }
+
+    /// Whether every change is written to a changelog too, as it came: the table option [`CHANGELOG_PRODUCER`].
+    ///
+    /// Errors: if there is to be one of a kind that is made while merging, which only the engine that merges can do.
+    pub fn has_changelog(&self) -> Result<bool> {
+        match self.options.get(CHANGELOG_PRODUCER).map(String::as_str) {
+            None | Some("none") => Ok(false),
+            Some(CHANGELOG_INPUT) => Ok(true),
+            Some(other) => Err(Error::invalid(format!(
+                "table option {CHANGELOG_PRODUCER} is {other:?}, which is not supported; it may be \"none\" or \"input\""
+            ))),
+        }
     }
 
     /// The field named `name`.

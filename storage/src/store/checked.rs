@@ -7,8 +7,6 @@
 //! Data files are known by their name, and ours by the digests in their footer: a file of another writer has none and
 //! is passed through. Everything else in the store carries digests in its own format and is passed through too.
 
-mod kept;
-
 use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,8 +21,8 @@ use object_store::{
     ObjectStore, ObjectStoreExt, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 
-use self::kept::Kept;
 use super::StoreRef;
+use super::kept::Kept;
 use crate::paimon::block_digest::{BLOCK_BYTES, BlockDigests, End};
 
 /// Name of this store in errors.
@@ -77,8 +75,8 @@ pub struct Checked {
 /// What is known of files. A name is never used twice, so it stays true.
 #[derive(Debug)]
 struct Known {
-    files: Kept<Arc<File>>,
-    ends: Kept<Piece>,
+    files: Kept<Path, Arc<File>>,
+    ends: Kept<Path, Piece>,
 }
 
 #[derive(Debug)]

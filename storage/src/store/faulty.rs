@@ -15,22 +15,8 @@ use object_store::{
     PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 
+pub use super::Operation;
 use super::StoreRef;
-
-/// What is done to an object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Operation {
-    /// A conditional create.
-    Create,
-    /// Any other write.
-    Put,
-    /// A read of the whole or of ranges.
-    Get,
-    /// A listing; its path is the prefix.
-    List,
-    /// A delete.
-    Delete,
-}
 
 /// What goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,14 +6,19 @@
 //! * [`require_conditional_creates`]: whether a store keeps the one promise that everything rests on.
 //! * [`retrying`]: every request has a time limit and bounded attempts.
 //! * [`checked`]: bytes of data files are verified when they are read.
+//! * [`caching`]: parts of objects that never change are kept in memory and on the local disk.
+//! * [`measured`]: how many requests there were, how large, and how long they took.
 //! * [`watched`]: which requests are under way, and for how long.
 //! * [`durable`]: files on the local disk survive a power cut.
 //! * [`faulty`]: a test double that fails, delays, loses answers and fills up; [`dying`]: one whose process dies.
 
+pub mod caching;
 pub mod checked;
 pub mod durable;
 pub mod dying;
 pub mod faulty;
+mod kept;
+pub mod measured;
 mod open;
 mod pieces;
 mod probe;
@@ -36,6 +41,37 @@ use crate::error::{Error, Result};
 
 /// A shared object store.
 pub type StoreRef = Arc<dyn ObjectStore>;
+
+/// What is asked of a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Operation {
+    /// A conditional create.
+    Create,
+    /// Any other write of an object, or of a part of one.
+    Put,
+    /// A read of the whole or of ranges.
+    Get,
+    /// A listing; its path is the prefix.
+    List,
+    /// A delete.
+    Delete,
+}
+
+impl Operation {
+    /// Every operation.
+    pub const ALL: [Self; 5] = [Self::Create, Self::Put, Self::Get, Self::List, Self::Delete];
+
+    /// The value shown in `sys.store_requests`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Create => "create",
+            Self::Put => "put",
+            Self::Get => "get",
+            Self::List => "list",
+            Self::Delete => "delete",
+        }
+    }
+}
 
 /// What became of a conditional create.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

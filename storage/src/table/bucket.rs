@@ -7,6 +7,7 @@ use roaring::RoaringBitmap;
 use tokio::runtime::Handle;
 
 use super::RowKind;
+use super::changelog;
 use super::keys::{KeyRange, Keys};
 use super::layout::Layout;
 use super::levels::{self, Run, TOP};
@@ -15,7 +16,8 @@ use super::merges::Amount;
 use super::resolve::{Groups, Loadings, Outcome, Place, Tombstones, resolve};
 use super::run::{DataFile, RunWriter};
 use crate::error::{Error, Result};
-use crate::paimon::FileSource;
+use crate::paimon::data_file::Age;
+use crate::paimon::{DataFileMeta, FileSource};
 
 /// One bucket. Each level holds files that do not overlap, and each key has at most one live row.
 #[derive(Debug, Default)]
@@ -32,6 +34,8 @@ pub(crate) struct Bucket {
     pub(crate) changed: bool,
     /// Files that are not among `files` any more.
     pub(crate) removed: Vec<DataFile>,
+    /// Files of the table's changelog that were written since the last snapshot was prepared.
+    pub(crate) changelog: Vec<Arc<DataFileMeta>>,
     /// What the last flush wrote.
     pub(crate) flushed: Amount,
     /// Everything is to be merged, or is being merged, because that was asked for.
@@ -69,6 +73,8 @@ pub(crate) struct FlushInput {
     pub(crate) loadings: Arc<Loadings>,
     /// The bucket's rows, ascending.
     pub(crate) rows: Vec<u32>,
+    /// Those, and what they replace, that belong to the table's changelog, ascending.
+    pub(crate) changes: Vec<u32>,
 }
 
 /// A merge of at most this many bytes of files is done within the flush that makes it due.
@@ -102,6 +108,28 @@ async fn write_top(
     let mut out = RunWriter::new(layout, bucket, TOP, sequence, FileSource::Append);
     merge(layout, vec![input], &mut out).await?;
     out.finish().await
+}
+
+/// Rows `died` of `input` die in what it was merged into, too.
+pub(crate) fn carry(input: &DataFile, died: &RoaringBitmap, empty: &Keys, output: &mut [DataFile]) -> Result<()> {
+    if died.is_empty() {
+        return Ok(());
+    }
+    let keys = input.keys.gather(died.iter(), empty.clone())?;
+    let mut carried = 0;
+    for file in output {
+        let (from, to) = within(&keys, &file.range);
+        let mut rows = Vec::with_capacity(to - from);
+        file.keys.look_up(&keys, from, to, |_, row| rows.push(row as u32))?;
+        carried += rows.len();
+        let more = RoaringBitmap::from_sorted_iter(rows);
+        *Arc::make_mut(&mut file.deleted) |= more.map_err(|_| Error::invalid("positions of keys do not ascend"))?;
+    }
+    if carried != keys.len() {
+        let name = &input.meta.file_name;
+        return Err(Error::invalid(format!("rows of file {name} are missing in what it was merged into")));
+    }
+    Ok(())
 }
 
 impl Bucket {
@@ -265,7 +293,11 @@ impl Bucket {
     /// Adds the rows of a flush: new files, and deletion vectors for the rows they replace. Large files are written by
     /// several threads.
     pub(crate) async fn flush(&mut self, layout: &Layout, input: FlushInput, threads: usize) -> Result<()> {
-        let FlushInput { pending, keys, kinds, arrivals, loadings, rows } = input;
+        if let Some(file) = changelog::write(layout, self.number, &input, self.next_sequence).await? {
+            self.changelog.push(file);
+            self.changed = true;
+        }
+        let FlushInput { pending, keys, kinds, arrivals, loadings, rows, .. } = input;
         let sorted = keys.sort(rows);
         let groups = Groups::new(&keys, &sorted)?;
         let places = self.locate(&groups.keys)?;
@@ -376,6 +408,9 @@ impl Bucket {
         let mut inputs = vec![Input::pending(pending, rows, keys)];
         inputs.extend(merging.iter().map(|file| Input::file(file, &file.deleted)));
         let mut out = RunWriter::new(layout, self.number, level, sequence, source);
+        if merging.is_empty() && level < TOP {
+            out = out.aged(Age::New);
+        }
         merge(layout, inputs, &mut out).await?;
         let written = out.finish().await?;
         if merging.iter().any(|file| !file.deleted.is_empty()) {
@@ -403,46 +438,37 @@ impl Bucket {
         self.full_merge = FullMerge::No;
     }
 
-    /// Puts the output of a merge in the place of its inputs. `began` has the name of each input and the rows that were
-    /// dead when the merge began; rows that died since are dead in the output too. `empty` is a list of keys of the
+    /// Puts the output of a merge in the place of its inputs. `carried` has the name of each input and those of its dead
+    /// rows that the output knows of; rows that died since are dead in the output too. `empty` is a list of keys of the
     /// table's form.
     pub(crate) fn install(
         &mut self,
         empty: &Keys,
         reserved: &Reserved,
-        began: &[(String, Arc<RoaringBitmap>)],
+        carried: &[(String, Arc<RoaringBitmap>)],
         mut output: Vec<DataFile>,
     ) -> Result<()> {
         self.reserved.retain(|other| other != reserved);
         self.changed = true;
-        for (name, before) in began {
-            let input = self.files.iter().find(|file| file.meta.file_name == *name);
+        for (name, before) in carried {
+            let input = self.files.iter_mut().find(|file| file.meta.file_name == *name);
             let input = input.ok_or_else(|| Error::invalid(format!("file {name} vanished while it was merged")))?;
+            // Nobody reads it any more, so it may be deleted if no snapshot names it.
+            input.merging = false;
             self.vectors_changed |= !input.deleted.is_empty();
-            let died = input.deleted.as_ref() - before.as_ref();
-            if died.is_empty() {
-                continue;
-            }
-            let keys = input.keys.gather(died.iter(), empty.clone())?;
-            let mut carried = 0;
-            for file in &mut output {
-                let (from, to) = within(&keys, &file.range);
-                let mut rows = Vec::with_capacity(to - from);
-                file.keys.look_up(&keys, from, to, |_, row| rows.push(row as u32))?;
-                carried += rows.len();
-                let more = RoaringBitmap::from_sorted_iter(rows);
-                *Arc::make_mut(&mut file.deleted) |=
-                    more.map_err(|_| Error::invalid("positions of keys do not ascend"))?;
-            }
-            if carried != keys.len() {
-                return Err(Error::invalid(format!("rows of file {name} are missing in what it was merged into")));
-            }
+            carry(input, &(input.deleted.as_ref() - before.as_ref()), empty, &mut output)?;
         }
-        self.remove(|_, file| began.iter().any(|(name, _)| *name == file.meta.file_name));
+        self.remove(|_, file| carried.iter().any(|(name, _)| *name == file.meta.file_name));
         self.vectors_changed |= output.iter().any(|file| !file.deleted.is_empty());
         self.files.extend(output);
         self.drop_dead_files();
         Ok(())
+    }
+
+    /// The dead rows of the files called `names`, which the bucket has.
+    pub(crate) fn dead_rows<'a>(&self, names: impl Iterator<Item = &'a str>) -> Vec<Arc<RoaringBitmap>> {
+        let of = |name: &str| self.files.iter().find(|file| file.meta.file_name == *name);
+        names.map(|name| of(name).map(|file| Arc::clone(&file.deleted)).unwrap_or_default()).collect()
     }
 
     /// Whether a full merge would change nothing.
@@ -451,10 +477,10 @@ impl Bucket {
     }
 
     /// Gives up a merge: its inputs stay.
-    pub(crate) fn abandon(&mut self, reserved: &Reserved, began: &[(String, Arc<RoaringBitmap>)]) {
+    pub(crate) fn abandon(&mut self, reserved: &Reserved, inputs: &[(String, Arc<RoaringBitmap>)]) {
         self.reserved.retain(|other| other != reserved);
         for file in &mut self.files {
-            file.merging &= !began.iter().any(|(name, _)| *name == file.meta.file_name);
+            file.merging &= !inputs.iter().any(|(name, _)| *name == file.meta.file_name);
         }
         self.drop_dead_files();
     }

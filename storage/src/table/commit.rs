@@ -9,27 +9,18 @@ use object_store::path::Path;
 use super::Prepared;
 use super::bucket::Bucket;
 use super::layout::{Layout, get};
-use super::version::{self, LiveFile, TableVersion};
+use super::manifests::{self, MANY_MANIFESTS, Manifest};
+use super::version::{self, Files as FileSet, LiveFile, TableVersion};
 use crate::checkpoint::PreparedSnapshot;
 use crate::error::{Error, Result};
 use crate::paimon::deletion_vector;
-use crate::paimon::manifest::{encode_index_manifest, encode_manifest, encode_manifest_list};
+use crate::paimon::manifest::{encode_index_manifest, encode_manifest_list};
 use crate::paimon::snapshot::SNAPSHOT_VERSION;
-use crate::paimon::{
-    CommitKind, DataFileMeta, FileKind, IndexManifestEntry, ManifestEntry, ManifestFileMeta, SimpleStats, Snapshot,
-};
+use crate::paimon::{CommitKind, DataFileMeta, IndexManifestEntry, Snapshot};
 use crate::store::{self, StoreRef};
-
-/// A manifest list of more manifests than this is rewritten as one.
-const MANY_MANIFESTS: usize = 12;
-/// Entries in one manifest, at a few hundred bytes each.
-const MANIFEST_ENTRIES: usize = 16 * 1024;
 
 /// Objects of a commit that are written at the same time.
 const WRITES_AT_ONCE: usize = 8;
-
-/// Files by bucket and name.
-type FileSet = BTreeMap<(u32, String), Arc<DataFileMeta>>;
 
 /// What the objects written so far describe. Snapshots are prepared one upon the other; which of them is published is
 /// learnt afterwards.
@@ -38,11 +29,13 @@ pub(crate) struct History {
     /// The last published snapshot; 0 if there is none.
     published_id: u64,
     published_files: FileSet,
-    published_manifests: Vec<ManifestFileMeta>,
+    published_manifests: Vec<Manifest>,
     published_index: Option<String>,
     /// The files of the last prepared snapshot, and the manifests that lead to them from the published one.
     files: FileSet,
-    delta_manifests: Vec<ManifestFileMeta>,
+    delta_manifests: Vec<Manifest>,
+    /// The changes since the published snapshot, if the table has a changelog.
+    changelog_manifests: Vec<Manifest>,
     /// Each bucket's index file of deletion vectors, and the index manifest that names them.
     index: BTreeMap<u32, IndexManifestEntry>,
     index_manifest: Option<String>,
@@ -90,11 +83,12 @@ impl History {
         published: bool,
     ) -> Result<(Self, Vec<IndexManifestEntry>)> {
         let paths = &layout.paths;
-        let base = version::manifest_list(store, paths, &snapshot.base_manifest_list).await?;
-        let delta = version::manifest_list(store, paths, &snapshot.delta_manifest_list).await?;
-        let before = version::live_entries(store, paths, &base).await?;
+        let base = manifests::read_list(store, paths, &snapshot.base_manifest_list).await?;
+        let delta = manifests::read_list(store, paths, &snapshot.delta_manifest_list).await?;
+        let mut before = FileSet::new();
+        manifests::apply(paths, &base, &mut before)?;
         let mut live = before.clone();
-        version::apply_manifests(store, paths, &delta, &mut live).await?;
+        manifests::apply(paths, &delta, &mut live)?;
         let index = match &snapshot.index_manifest {
             Some(name) => version::index_manifest(store, paths, name).await?,
             None => Vec::new(),
@@ -116,6 +110,9 @@ impl History {
             history.published_files = before;
             history.published_manifests = base;
             history.delta_manifests = delta;
+            if let Some(name) = &snapshot.changelog_manifest_list {
+                history.changelog_manifests = manifests::read_list(store, paths, name).await?;
+            }
         }
         Ok((history, index))
     }
@@ -130,6 +127,7 @@ impl History {
         self.published_id = self.prepared_id;
         self.published_files.clone_from(&self.files);
         self.published_manifests.append(&mut self.delta_manifests);
+        self.changelog_manifests.clear();
         self.published_index.clone_from(&self.index_manifest);
     }
 
@@ -149,26 +147,40 @@ impl History {
             .flat_map(|bucket| bucket.files.iter().map(|file| (bucket.number, &file.meta)))
             .map(|(bucket, meta)| ((bucket, meta.file_name.clone()), Arc::clone(meta)))
             .collect();
-        let total_buckets = layout.options.buckets;
-        let entries = difference(&self.files, &current, total_buckets);
+        let changes = manifests::difference(&self.files, &current);
         self.forget_unnamed(layout, buckets).await;
         self.files = current;
         if self.delta_manifests.len() >= MANY_MANIFESTS {
-            let entries = difference(&self.published_files, &self.files, total_buckets);
-            self.delta_manifests = write_manifests(layout, &entries, &mut outbox)?;
-        } else if !entries.is_empty() {
-            self.delta_manifests.extend(write_manifests(layout, &entries, &mut outbox)?);
+            let changes = manifests::difference(&self.published_files, &self.files);
+            self.delta_manifests = manifests::write(layout, changes, &mut outbox)?;
+        } else if !changes.is_empty() {
+            self.delta_manifests.extend(manifests::write(layout, changes, &mut outbox)?);
         }
-        if self.published_manifests.len() > MANY_MANIFESTS {
-            let entries = difference(&FileSet::new(), &self.published_files, total_buckets);
-            self.published_manifests = write_manifests(layout, &entries, &mut outbox)?;
+        if let Some(from) = manifests::merged_from(&self.published_manifests, self.published_files.len()) {
+            let merged = manifests::merged(self.published_manifests.drain(from..));
+            self.published_manifests.extend(manifests::write(layout, merged, &mut outbox)?);
         }
+        let written = buckets.iter_mut().flat_map(|bucket| {
+            let number = bucket.number;
+            bucket.changelog.drain(..).map(move |file| (number, file))
+        });
+        let written = manifests::added(written.collect());
+        self.changelog_manifests.extend(manifests::write(layout, written, &mut outbox)?);
+        if self.changelog_manifests.len() >= MANY_MANIFESTS {
+            let joined = manifests::joined(self.changelog_manifests.drain(..));
+            self.changelog_manifests = manifests::write(layout, joined, &mut outbox)?;
+        }
+        let changelog = match self.changelog_manifests.as_slice() {
+            [] => None,
+            manifests => Some(write_list(layout, manifests, &mut outbox)),
+        };
+        let changes = self.changelog_manifests.iter().map(Manifest::rows).sum();
         let (base, base_size) = write_list(layout, &self.published_manifests, &mut outbox);
         let (delta, delta_size) = write_list(layout, &self.delta_manifests, &mut outbox);
 
         let rows = |files: &FileSet| files.values().map(|meta| meta.row_count).sum::<i64>();
         let (total, before) = (rows(&self.files), rows(&self.published_files));
-        let removes = self.delta_manifests.iter().any(|manifest| manifest.num_deleted_files > 0);
+        let removes = self.delta_manifests.iter().any(|manifest| manifest.meta.num_deleted_files > 0);
         let kind = if removes || self.index_manifest != self.published_index {
             CommitKind::Overwrite
         } else {
@@ -185,8 +197,9 @@ impl History {
             base_manifest_list_size: Some(base_size),
             delta_manifest_list: delta,
             delta_manifest_list_size: Some(delta_size),
-            changelog_manifest_list: None,
-            changelog_manifest_list_size: None,
+            changelog_manifest_list_size: changelog.as_ref().map(|(_, size)| *size),
+            changelog_record_count: changelog.is_some().then_some(changes),
+            changelog_manifest_list: changelog.map(|(name, _)| name),
             index_manifest: self.index_manifest.clone(),
             commit_user: layout.ctx.commit_user.clone(),
             writer_version: Some(concat!("tidegate ", env!("CARGO_PKG_VERSION")).to_owned()),
@@ -195,7 +208,6 @@ impl History {
             time_millis: layout.ctx.clock.now_ms(),
             total_record_count: total,
             delta_record_count: total - before,
-            changelog_record_count: None,
             watermark: None,
             statistics: None,
             properties: (!properties.is_empty()).then_some(properties),
@@ -263,10 +275,10 @@ impl History {
 /// Objects of one commit. None refers to another in a way that readers follow before the snapshot is there, so they are
 /// written side by side.
 #[derive(Default)]
-struct Outbox(Vec<(Path, Vec<u8>)>);
+pub(crate) struct Outbox(Vec<(Path, Vec<u8>)>);
 
 impl Outbox {
-    fn put(&mut self, path: Path, bytes: Vec<u8>) {
+    pub(crate) fn put(&mut self, path: Path, bytes: Vec<u8>) {
         self.0.push((path, bytes));
     }
 
@@ -299,44 +311,9 @@ fn version_of(layout: &Layout, buckets: &[Bucket], snapshot_id: u64) -> TableVer
     )
 }
 
-/// The entries that lead from one set of files to another: removals first, as a merge's output may lie where its
-/// inputs were.
-fn difference(from: &FileSet, to: &FileSet, total_buckets: u32) -> Vec<ManifestEntry> {
-    let entry = |kind, bucket: u32, meta: &DataFileMeta| ManifestEntry::new(kind, bucket, total_buckets, meta.clone());
-    let removed = from.iter().filter(|(file, _)| !to.contains_key(*file));
-    let added = to.iter().filter(|(file, _)| !from.contains_key(*file));
-    removed
-        .map(|((bucket, _), meta)| entry(FileKind::Delete, *bucket, meta))
-        .chain(added.map(|((bucket, _), meta)| entry(FileKind::Add, *bucket, meta)))
-        .collect()
-}
-
-fn write_manifests(layout: &Layout, entries: &[ManifestEntry], outbox: &mut Outbox) -> Result<Vec<ManifestFileMeta>> {
-    let mut metas = Vec::new();
-    let types = &layout.key_types;
-    let mut bare = Vec::new();
-    for entries in entries.chunks(MANIFEST_ENTRIES) {
-        let entries = if SimpleStats::concern_bytes(types) {
-            bare.clear();
-            for entry in entries {
-                let mut entry = entry.clone();
-                entry.file.key_stats = entry.file.key_stats.without_bytes(&entry.file.file_name, types)?;
-                bare.push(entry);
-            }
-            &bare
-        } else {
-            entries
-        };
-        let bytes = encode_manifest(entries);
-        let (name, size) = (layout.names.manifest(), bytes.len());
-        outbox.put(layout.paths.manifest(&name), bytes);
-        metas.push(ManifestFileMeta::of(name, size, layout.schema.id, entries));
-    }
-    Ok(metas)
-}
-
-fn write_list(layout: &Layout, manifests: &[ManifestFileMeta], outbox: &mut Outbox) -> (String, i64) {
-    let bytes = encode_manifest_list(manifests);
+fn write_list(layout: &Layout, manifests: &[Manifest], outbox: &mut Outbox) -> (String, i64) {
+    let metas: Vec<_> = manifests.iter().map(|manifest| manifest.meta.clone()).collect();
+    let bytes = encode_manifest_list(&metas);
     let (name, size) = (layout.names.manifest_list(), bytes.len() as i64);
     outbox.put(layout.paths.manifest(&name), bytes);
     (name, size)

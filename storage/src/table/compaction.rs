@@ -4,8 +4,8 @@
 //! prepares a snapshot, and rows that died meanwhile die in the output too. So a merge never delays a checkpoint, and
 //! a merge that is lost costs nothing but its work.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use roaring::RoaringBitmap;
@@ -13,25 +13,27 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use super::bucket::{Bucket, FullMerge, Reserved};
+use super::bucket::{Bucket, FullMerge, Reserved, carry};
 use super::keys::KeyRange;
 use super::layout::Layout;
 use super::levels::{self, MOST_INPUTS, TOP};
 use super::merge::{Input, merge};
-use super::merges::{Amount, Merge, MergeLog, MergeReason, MergeState};
+use super::merges::{self, Amount, Merge, MergeLog, MergeReason, MergeState};
 use super::run::{DataFile, FILE_BYTES, RunWriter};
 use crate::error::{Error, Result};
 use crate::paimon::FileSource;
 use crate::paimon::data_file::Age;
 
-/// Merges of one table that wait or run at one time.
-pub(crate) const JOBS: usize = 2;
 /// Fewer dead rows than this are not worth a rewrite.
 const MIN_DEAD_ROWS: u64 = 1024;
 /// A file at the top that is replaced sooner than this after it was made is not worth the work of compressing for size.
 const SHORT_LIFE_MS: i64 = 600_000;
 /// A run below the top of fewer rows is soon merged anyway.
 const MIN_RUN_ROWS: u64 = 64 * 1024;
+/// So often a merge that has written its output looks which rows have died meanwhile.
+const CATCH_UP_ROUNDS: usize = 8;
+/// So few rows that the writer can look them up itself.
+const FEW_DEAD_ROWS: u64 = 64 * 1024;
 /// Small neighbours at the top that make a merge worthwhile.
 const NEIGHBOURS: usize = 4;
 
@@ -44,8 +46,26 @@ pub(crate) struct Plan {
     pub(crate) reason: MergeReason,
 }
 
-/// The most useful merge in a bucket. `loading`: pages are coming, and the top must keep its gaps for them.
-pub(crate) fn plan(bucket: &Bucket, layout: &Layout, loading: bool) -> Option<Plan> {
+impl Plan {
+    /// Whether it takes the time of many commits.
+    pub(crate) fn is_long(&self, bucket: &Bucket) -> bool {
+        merges::is_long(self.level, self.inputs.iter().map(|input| bucket.files[*input].live()).sum())
+    }
+}
+
+/// The most useful merge in a bucket, of the short ones only if `may_be_long` is not set. `loading`: pages are coming,
+/// and the top must keep its gaps for them.
+pub(crate) fn plan(bucket: &Bucket, layout: &Layout, loading: bool, may_be_long: bool) -> Option<Plan> {
+    let plan = most_useful(bucket, layout, loading, true)?;
+    if may_be_long || !plan.is_long(bucket) {
+        return Some(plan);
+    }
+    // Runs go on being merged below the top meanwhile.
+    most_useful(bucket, layout, loading, false).filter(|plan| !plan.is_long(bucket))
+}
+
+/// The most useful merge in a bucket; one into the top only if `to_top` is set.
+fn most_useful(bucket: &Bucket, layout: &Layout, loading: bool, to_top: bool) -> Option<Plan> {
     if bucket.full_merge == FullMerge::Wanted && !loading {
         // It needs all files, so those that are being merged come first.
         let idle = bucket.reserved.is_empty() && !bucket.files.is_empty();
@@ -57,7 +77,7 @@ pub(crate) fn plan(bucket: &Bucket, layout: &Layout, loading: bool) -> Option<Pl
         let dead = file.deleted.len();
         dead >= MIN_DEAD_ROWS && dead as f64 > file.rows() as f64 * share
     };
-    let top_of = |levels: &[i32]| if loading { None } else { bucket.overlapped_top(levels, 0, None) };
+    let top_of = |levels: &[i32]| if loading || !to_top { None } else { bucket.overlapped_top(levels, 0, None) };
 
     let mut idle = bucket.idle_runs();
     idle.sort_by_key(|run| run.live);
@@ -84,7 +104,7 @@ pub(crate) fn plan(bucket: &Bucket, layout: &Layout, loading: bool) -> Option<Pl
         return to_plan(bucket, &merged, top_of(&merged), MergeReason::Runs);
     }
     // One merge of each kind at a time: a long one at the top must not keep small runs waiting.
-    if bucket.reserved.iter().any(|reserved| reserved.level == TOP) {
+    if !to_top || bucket.reserved.iter().any(|reserved| reserved.level == TOP) {
         return None;
     }
 
@@ -139,15 +159,28 @@ fn small_neighbours(bucket: &Bucket, small: u64) -> Option<Plan> {
     None
 }
 
+/// What a merge made.
+#[derive(Debug)]
+struct Output {
+    files: Vec<DataFile>,
+    /// The dead rows of each input that are not among the rows of the files, or are dead in them.
+    carried: Vec<Arc<RoaringBitmap>>,
+}
+
+/// The dead rows of each input of a merge, as the writer last knew them.
+type DeadRows = Arc<Mutex<Vec<Arc<RoaringBitmap>>>>;
+
 /// A merge that waits or runs.
 #[derive(Debug)]
 pub(crate) struct Job {
     bucket: usize,
+    is_long: bool,
     reserved: Reserved,
-    /// The name of each input, and its dead rows when the merge began.
-    began: Vec<(String, Arc<RoaringBitmap>)>,
+    /// The names of the inputs.
+    inputs: Vec<String>,
+    dead: DeadRows,
     stop: Arc<AtomicBool>,
-    handle: JoinHandle<Result<Vec<DataFile>>>,
+    handle: JoinHandle<Result<Output>>,
     reason: MergeReason,
     log: Arc<MergeLog>,
     /// Its number in the log.
@@ -161,8 +194,8 @@ pub(crate) struct Finished {
     pub(crate) bucket: usize,
     /// Where the output goes.
     pub(crate) reserved: Reserved,
-    /// The name of each input, and its dead rows when the merge began.
-    pub(crate) began: Vec<(String, Arc<RoaringBitmap>)>,
+    /// The name of each input, and those of its dead rows that the output knows of.
+    pub(crate) carried: Vec<(String, Arc<RoaringBitmap>)>,
     pub(crate) reason: MergeReason,
     pub(crate) output: Result<Vec<DataFile>>,
 }
@@ -204,7 +237,8 @@ impl Job {
             bucket.full_merge = FullMerge::Running;
         }
         bucket.reserved.push(reserved.clone());
-        let began = files.iter().map(|file| (file.meta.file_name.clone(), Arc::clone(&file.deleted))).collect();
+        let inputs = files.iter().map(|file| file.meta.file_name.clone()).collect();
+        let dead = DeadRows::new(Mutex::new(files.iter().map(|file| Arc::clone(&file.deleted)).collect()));
         let input = Amount::of(&files);
         let id = log.begin(Merge {
             id: 0,
@@ -218,14 +252,15 @@ impl Job {
             state: MergeState::Waiting,
         });
         let stop = Arc::new(AtomicBool::new(false));
-        let (stopped, number, level) = (Arc::clone(&stop), bucket.number, plan.level);
+        let (number, level, is_long) = (bucket.number, plan.level, plan.is_long(bucket));
+        let (stopped, shared_dead) = (Arc::clone(&stop), Arc::clone(&dead));
         let (of_merge, shared_log) = (Arc::clone(layout), Arc::clone(log));
         let handle = tokio::spawn(async move {
-            let _turn = of_merge.ctx.resources.merges.turn(input.rows).await?;
+            let _turn = of_merge.ctx.resources.merges.turn(is_long).await?;
             shared_log.set(id, MergeState::Running);
             let work = {
                 let (layout, runtime) = (Arc::clone(&of_merge), Handle::current());
-                move || runtime.block_on(run(&layout, number, level, &files, stopped))
+                move || runtime.block_on(run(&layout, number, level, &files, &shared_dead, stopped))
             };
             let output = on_a_thread(work).await;
             let state = output.as_ref().map_or_else(|e| MergeState::Failed(e.to_string()), |_| MergeState::Written);
@@ -233,7 +268,17 @@ impl Job {
             output
         });
         let (log, layout, reason) = (Arc::clone(log), Arc::clone(layout), plan.reason);
-        Some(Self { bucket: index, reserved, began, stop, handle, reason, log, id, layout })
+        Some(Self { bucket: index, is_long, reserved, inputs, dead, stop, handle, reason, log, id, layout })
+    }
+
+    /// Tells the merge which rows of its inputs have died by now. `buckets` are the writer's.
+    pub(crate) fn note_dead(&self, buckets: &[Bucket]) {
+        let Some(bucket) = buckets.get(self.bucket) else { return };
+        *locked(&self.dead) = bucket.dead_rows(self.inputs.iter().map(String::as_str));
+    }
+
+    pub(crate) fn is_long(&self) -> bool {
+        self.is_long
     }
 
     pub(crate) fn is_finished(&self) -> bool {
@@ -245,13 +290,21 @@ impl Job {
         let output = (&mut self.handle).await;
         let output = output.map_err(|error| Error::Invalid(format!("a merge broke off: {error}"))).flatten();
         let (amount, state) = match &output {
-            Ok(files) => (Amount::of(files), MergeState::Done),
+            Ok(output) => (Amount::of(&output.files), MergeState::Done),
             Err(error) => (Amount::default(), MergeState::Failed(error.to_string())),
         };
         self.log.end(self.id, amount, state, self.layout.ctx.clock.now_ms());
-        let (reserved, began) = (self.reserved.clone(), std::mem::take(&mut self.began));
-        Finished { bucket: self.bucket, reserved, began, reason: self.reason, output }
+        let (output, carried) = match output {
+            Ok(Output { files, carried }) => (Ok(files), carried),
+            Err(error) => (Err(error), vec![Arc::default(); self.inputs.len()]),
+        };
+        let carried = std::mem::take(&mut self.inputs).into_iter().zip(carried).collect();
+        Finished { bucket: self.bucket, reserved: self.reserved.clone(), carried, reason: self.reason, output }
     }
+}
+
+fn locked(dead: &DeadRows) -> MutexGuard<'_, Vec<Arc<RoaringBitmap>>> {
+    dead.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Drop for Job {
@@ -262,7 +315,7 @@ impl Drop for Job {
 
 /// How far merges stand back behind commits and queries when there is not enough processor for all, as `nice` counts.
 #[cfg(target_os = "linux")]
-const NICE: i32 = 10;
+const NICE: i32 = 19;
 
 /// Lowers the priority of the calling thread, where that is possible.
 fn stand_back() {
@@ -293,22 +346,48 @@ async fn run(
     bucket: u32,
     level: i32,
     files: &[DataFile],
+    dead: &DeadRows,
     stop: Arc<AtomicBool>,
-) -> Result<Vec<DataFile>> {
+) -> Result<Output> {
     // The rows keep the age of the youngest input.
     let sequence = files.iter().map(|file| file.meta.max_sequence_number).max().unwrap_or(0);
     let now = layout.ctx.clock.now_ms();
     let short_lived = |file: &DataFile| {
         file.meta.level == TOP && file.meta.creation_time.is_some_and(|made| now - made < SHORT_LIFE_MS)
     };
-    let age = if level < TOP || files.iter().any(short_lived) { Age::Young } else { Age::Old };
+    let age = match level < TOP {
+        true => Age::Young,
+        false if files.iter().any(short_lived) => Age::Restless,
+        false => Age::Old,
+    };
     let inputs = files.iter().map(|file| Input::file(file, &file.deleted)).collect();
     let mut out = RunWriter::new(layout, bucket, level, sequence, FileSource::Compact).aged(age).stopped_by(stop);
     match merge(layout, inputs, &mut out).await {
-        Ok(()) => out.finish().await,
+        Ok(()) => catch_up(layout, files, dead, out.finish().await?),
         Err(error) => {
             out.abort().await;
             Err(error)
         }
     }
+}
+
+/// Rows died while the merge ran, perhaps millions. They are looked for in the output here, not by the writer, which
+/// has a commit to finish; it is left those of a moment.
+fn catch_up(layout: &Layout, inputs: &[DataFile], dead: &DeadRows, mut files: Vec<DataFile>) -> Result<Output> {
+    let empty = layout.codec.empty();
+    let mut carried: Vec<_> = inputs.iter().map(|file| Arc::clone(&file.deleted)).collect();
+    for _ in 0..CATCH_UP_ROUNDS {
+        let newest = locked(dead).clone();
+        let mut died_rows = 0;
+        for ((input, newest), known) in inputs.iter().zip(newest).zip(&mut carried) {
+            let died = newest.as_ref() - known.as_ref();
+            died_rows += died.len();
+            carry(input, &died, &empty, &mut files)?;
+            *known = newest;
+        }
+        if died_rows < FEW_DEAD_ROWS {
+            break;
+        }
+    }
+    Ok(Output { files, carried })
 }

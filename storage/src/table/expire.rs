@@ -6,6 +6,7 @@
 //! Only the owner of a table's source does this, one table after the other.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
@@ -28,6 +29,11 @@ mod tests;
 const SNAPSHOTS_AT_ONCE: usize = 512;
 /// Requests under way at one time.
 const PARALLEL: usize = 8;
+/// Objects are deleted in so many slices at most, each of so many objects at least, with a pause between them: a file
+/// system that is told to forget hundreds of files at once keeps commits waiting while it does.
+const SLICES: usize = 16;
+const SLICE: usize = 16;
+const PAUSE: Duration = Duration::from_millis(250);
 
 /// How long old things stay. The names and defaults are Paimon's.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -326,16 +332,13 @@ fn files_of(paths: &TablePaths, entry: &ManifestEntry) -> Vec<Path> {
 
 /// Deletes objects, and says how many there were to delete. One that is gone already is as good as deleted.
 async fn delete_all(store: &StoreRef, paths: &[Path]) -> Result<usize> {
-    let deletions = paths.iter().map(|path| {
-        async move {
-            match store::delete(&**store, path).await {
-                Err(Error::NotFound { .. }) => Ok(()),
-                done => done,
-            }
+    for (number, slice) in paths.chunks(paths.len().div_ceil(SLICES).max(SLICE)).enumerate() {
+        if number > 0 {
+            tokio::time::sleep(PAUSE).await;
         }
-        .boxed()
-    });
-    stream::iter(deletions.collect::<Vec<_>>()).buffer_unordered(PARALLEL).try_collect::<()>().await?;
+        let deletions = slice.iter().map(|path| store::delete(&**store, path).boxed());
+        stream::iter(deletions.collect::<Vec<_>>()).buffer_unordered(PARALLEL).try_collect::<()>().await?;
+    }
     Ok(paths.len())
 }
 

@@ -73,7 +73,7 @@ pub(crate) async fn flush(layout: &Arc<Layout>, buffer: Buffer, buckets: Vec<Buc
     let work = buckets.into_iter().zip(inputs).map(|(mut bucket, input)| {
         let (layout, runtime) = (Arc::clone(layout), runtime.clone());
         async move {
-            if input.rows.is_empty() {
+            if input.rows.is_empty() && input.changes.is_empty() {
                 return Ok(bucket);
             }
             blocking(move || {
@@ -123,17 +123,28 @@ fn split(layout: &Layout, buffer: Buffer) -> Result<Vec<FlushInput>> {
         start = end;
     }
     let pending = Arc::new(Pending { batches, starts });
+    let mut changes: Vec<Vec<u32>> = vec![Vec::new(); by_bucket.len()];
+    if layout.changelog {
+        for (changes, rows) in changes.iter_mut().zip(&by_bucket) {
+            changes.extend(rows.iter().filter(|row| loadings.of(**row) == 0));
+        }
+    }
+    if kinds.contains(&RowKind::UpdateBefore) {
+        let stays = |row: &u32| kinds[*row as usize] != RowKind::UpdateBefore;
+        by_bucket.iter_mut().for_each(|rows| rows.retain(stays));
+    }
     let (keys, kinds) = (Arc::new(keys), Arc::new(kinds));
     let (arrivals, loadings) = (Arc::new(arrivals), Arc::new(loadings));
-    let input = |rows| FlushInput {
+    let input = |(rows, changes)| FlushInput {
         pending: Arc::clone(&pending),
         keys: Arc::clone(&keys),
         kinds: Arc::clone(&kinds),
         arrivals: Arc::clone(&arrivals),
         loadings: Arc::clone(&loadings),
         rows,
+        changes,
     };
-    Ok(by_bucket.into_iter().map(input).collect())
+    Ok(by_bucket.into_iter().zip(changes).map(input).collect())
 }
 
 /// Many small batches as fewer large ones; every row gathered costs a look at its batch.

@@ -31,6 +31,8 @@ pub(crate) struct Layout {
     /// Columns of the key, in key order.
     pub(crate) key_columns: Vec<usize>,
     pub(crate) key_types: Vec<DataType>,
+    /// Whether changes are written to a changelog, too.
+    pub(crate) changelog: bool,
 }
 
 impl Layout {
@@ -54,6 +56,7 @@ impl Layout {
             codec,
             key_columns: schema.key_indices(),
             key_types,
+            changelog: schema.has_changelog()?,
             schema,
         })
     }

@@ -43,7 +43,7 @@ impl Pending {
     }
 
     /// The given rows in that order: without copying if they lie behind each other in one batch.
-    fn gather(&self, rows: &[u32]) -> Result<RecordBatch> {
+    pub(crate) fn gather(&self, rows: &[u32]) -> Result<RecordBatch> {
         let (Some(first), Some(last)) = (rows.first(), rows.last()) else {
             return Err(Error::invalid("a batch of no rows was gathered"));
         };

@@ -7,20 +7,25 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::Instant;
 
+use super::levels::TOP;
 use super::writer::parallelism;
 use crate::error::{Error, Result};
 
 /// A merge of more rows than this is long: not all threads may be taken by such merges.
-const LONG_ROWS: u64 = 1_000_000;
+const LONG_ROWS: u64 = 4_000_000;
+/// The same for a merge into the top, of which there is seldom need at once.
+const LONG_ROWS_AT_TOP: u64 = 1_000_000;
 /// Ended merges that are remembered for each table.
 const REMEMBERED: usize = 64;
 
 /// Where merges wait for their turn.
 ///
-/// They run in the order in which they became due, and a table has at most two of them waiting or running, so that
-/// tables take turns. Long ones leave a thread to the short ones, which keep the number of runs down.
+/// They run in the order in which they became due, and a table has at most as many of them waiting or running as there
+/// are threads, so that tables take turns. Long ones leave a thread to the short ones, which keep the number of runs
+/// down: each commit makes a run, and a long merge takes the time of many commits.
 #[derive(Debug)]
 pub struct MergePool {
+    threads: usize,
     any: Arc<Semaphore>,
     long: Arc<Semaphore>,
     /// Bytes a second that all merges together write; none is without limit.
@@ -44,19 +49,25 @@ pub(crate) struct Turn {
 impl MergePool {
     /// Up to `threads` merges at one time, at least two and all but one of them long, which write up to so many bytes a second together.
     pub fn new(threads: usize, bytes_per_second: Option<u64>) -> Self {
-        let threads = threads.clamp(1, Semaphore::MAX_PERMITS / 2);
+        let threads = threads.clamp(2, Semaphore::MAX_PERMITS / 2);
         Self {
-            any: Arc::new(Semaphore::new(threads.max(2))),
-            long: Arc::new(Semaphore::new((threads - 1).max(1))),
+            threads,
+            any: Arc::new(Semaphore::new(threads)),
+            long: Arc::new(Semaphore::new(threads - 1)),
             bytes_per_second,
             paid: Mutex::new(None),
         }
     }
 
-    /// Waits until a merge of `rows` rows may run.
-    pub(crate) async fn turn(&self, rows: u64) -> Result<Turn> {
+    /// Merges of a table that may wait or run at one time: short ones, and long ones beside them.
+    pub(crate) fn shares(&self) -> (usize, usize) {
+        (self.threads, self.threads - 1)
+    }
+
+    /// Waits until a merge may run.
+    pub(crate) async fn turn(&self, is_long: bool) -> Result<Turn> {
         let ended = |_| Error::invalid("merges have ended");
-        let long = match rows > LONG_ROWS {
+        let long = match is_long {
             true => Some(Arc::clone(&self.long).acquire_owned().await.map_err(ended)?),
             false => None,
         };
@@ -74,6 +85,11 @@ impl MergePool {
         };
         tokio::time::sleep_until(until).await;
     }
+}
+
+/// Whether a merge of `rows` rows to `level` takes the time of many commits.
+pub(crate) fn is_long(level: i32, rows: u64) -> bool {
+    rows > if level == TOP { LONG_ROWS_AT_TOP } else { LONG_ROWS }
 }
 
 /// When `bytes` more are paid for at `limit` bytes a second, if all before are at `paid`.
@@ -297,13 +313,13 @@ mod tests {
     #[tokio::test]
     async fn a_short_merge_finds_a_thread_beside_long_ones() {
         let pool = MergePool::new(3, None);
-        let long = [pool.turn(LONG_ROWS + 1).await.unwrap(), pool.turn(LONG_ROWS + 1).await.unwrap()];
-        let short = pool.turn(10).await.unwrap();
-        let third = tokio::time::timeout(Duration::from_millis(20), pool.turn(LONG_ROWS + 1));
+        let long = [pool.turn(true).await.unwrap(), pool.turn(true).await.unwrap()];
+        let short = pool.turn(false).await.unwrap();
+        let third = tokio::time::timeout(Duration::from_millis(20), pool.turn(true));
         assert!(third.await.is_err());
         drop(long);
         drop(short);
-        pool.turn(LONG_ROWS + 1).await.unwrap();
+        pool.turn(true).await.unwrap();
     }
 
     #[test]

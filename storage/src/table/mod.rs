@@ -21,6 +21,7 @@
 //! * `writer`: all of it together.
 
 mod bucket;
+mod changelog;
 mod commit;
 mod compaction;
 mod expire;
@@ -29,6 +30,7 @@ mod key_index;
 mod keys;
 mod layout;
 mod levels;
+mod manifests;
 mod merge;
 mod merges;
 mod names;
@@ -43,7 +45,7 @@ mod writer;
 use std::sync::Arc;
 
 pub use expire::{Expired, Hold, Holder, Orphans, Retention, expire_snapshots, remove_orphans};
-pub use key_index::{DEFAULT_KEY_MEMORY, KeyCache, LocalDirectory, LocalDisk};
+pub use key_index::{DEFAULT_KEY_MEMORY, KeyCache};
 pub use merges::{Amount, Merge, MergeLog, MergePool, MergeReason, MergeState, Written};
 pub use point::Candidate;
 pub use verify::{Damage, Verified, tables_of, verify_table};
@@ -60,10 +62,13 @@ use crate::store::StoreRef;
 pub enum RowKind {
     /// The row replaces whatever the key had.
     Upsert,
-    /// The key's row goes away. Only the key columns of the row given are looked at.
+    /// The key's row goes away. Only the key columns of the row given are looked at, but for the table's changelog.
     Delete,
     /// A row that a snapshot page read: ignored if the key is in the table, or was deleted since loading began.
     InsertAbsent,
+    /// What the row behind it replaces, an [`RowKind::Upsert`] of the same key. It is for the table's changelog, if it has
+    /// one, and changes nothing.
+    UpdateBefore,
 }
 
 /// What a writer needs from around it.

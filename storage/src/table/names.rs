@@ -43,6 +43,10 @@ impl Names {
         paths::data_file_name(self.id, self.next())
     }
 
+    pub(crate) fn changelog_file(&self) -> String {
+        paths::changelog_file_name(self.id, self.next())
+    }
+
     pub(crate) fn manifest(&self) -> String {
         paths::manifest_name(self.id, self.next())
     }

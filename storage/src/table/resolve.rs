@@ -68,7 +68,8 @@ impl Loadings {
         self.marks.iter().any(|(_, loading)| *loading > 0)
     }
 
-    fn of(&self, row: u32) -> u32 {
+    /// During which loading a row was applied.
+    pub(crate) fn of(&self, row: u32) -> u32 {
         if let [(_, loading)] = self.marks.as_slice() {
             return *loading;
         }
@@ -121,7 +122,7 @@ pub(crate) fn resolve(
                         State::New { row: *row, page: true }
                     }
                 }
-                (RowKind::InsertAbsent, state) => state,
+                (RowKind::InsertAbsent | RowKind::UpdateBefore, state) => state,
             };
         }
         match state {

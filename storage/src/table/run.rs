@@ -152,7 +152,8 @@ impl<'a> RunWriter<'a> {
             let part = batch.slice(offset, len);
             let key_arrays = layout.key_arrays(&part);
             open.bounds.add(&key_arrays)?;
-            open.writer.write(&file_batch(&open.writer, &key_arrays, self.sequence, &part)?)?;
+            let kinds = Int8Array::from_value(0, len);
+            open.writer.write(&file_batch(&open.writer, &key_arrays, self.sequence, kinds, &part)?)?;
             open.keys.push(keys, offset..offset + len)?;
             if self.stop.is_some() {
                 let bytes = open.writer.estimated_bytes() as u64;
@@ -175,36 +176,9 @@ impl<'a> RunWriter<'a> {
         let OpenFile { name, writer, keys, bounds, upload, .. } = open;
         let (pieces, size) = writer.finish_sized()?;
         let path = layout.paths.data_file(self.bucket, &name);
-        let types = &layout.key_types;
-        let (first, last) = bounds.first_and_last()?;
-        let (min, max) = bounds.min_and_max()?;
-        let meta = DataFileMeta {
-            file_name: name,
-            file_size: size as i64,
-            row_count: keys.len() as i64,
-            min_key: binary_row::serialize(types, &first, 0)?,
-            max_key: binary_row::serialize(types, &last, 0)?,
-            key_stats: SimpleStats {
-                min_values: binary_row::serialize(types, &min, 0)?,
-                max_values: binary_row::serialize(types, &max, 0)?,
-                null_counts: Some(vec![Some(0); types.len()]),
-            },
-            value_stats: SimpleStats::empty(),
-            min_sequence_number: self.sequence,
-            max_sequence_number: self.sequence,
-            schema_id: layout.schema.id as i64,
-            level: self.level,
-            extra_files: Vec::new(),
-            creation_time: Some(layout.ctx.clock.now_ms()),
-            delete_row_count: Some(0),
-            embedded_file_index: None,
-            file_source: Some(self.source),
-            value_stats_cols: Some(Vec::new()),
-            external_path: None,
-            first_row_id: None,
-            write_cols: None,
-            write_cols_sequences: None,
-        };
+        let (rows, sequence, level) = (keys.len(), self.sequence, self.level);
+        let file = NewFile { name, size, rows, deletions: 0, bounds, sequence, level };
+        let meta = file.meta(layout, self.source)?;
         match upload {
             None => layout.put_pieces(&path, pieces).await?,
             Some(mut upload) => {
@@ -243,6 +217,54 @@ impl<'a> RunWriter<'a> {
     }
 }
 
+/// What is known of a file that was written.
+pub(crate) struct NewFile {
+    pub(crate) name: String,
+    pub(crate) size: u64,
+    pub(crate) rows: usize,
+    /// Rows that stand for what is no more.
+    pub(crate) deletions: i64,
+    pub(crate) bounds: KeyBounds,
+    pub(crate) sequence: i64,
+    pub(crate) level: i32,
+}
+
+impl NewFile {
+    /// What the manifest says of it.
+    pub(crate) fn meta(self, layout: &Layout, source: FileSource) -> Result<DataFileMeta> {
+        let types = &layout.key_types;
+        let (first, last) = self.bounds.first_and_last()?;
+        let (min, max) = self.bounds.min_and_max()?;
+        Ok(DataFileMeta {
+            file_name: self.name,
+            file_size: self.size as i64,
+            row_count: self.rows as i64,
+            min_key: binary_row::serialize(types, &first, 0)?,
+            max_key: binary_row::serialize(types, &last, 0)?,
+            key_stats: SimpleStats {
+                min_values: binary_row::serialize(types, &min, 0)?,
+                max_values: binary_row::serialize(types, &max, 0)?,
+                null_counts: Some(vec![Some(0); types.len()]),
+            },
+            value_stats: SimpleStats::empty(),
+            min_sequence_number: self.sequence,
+            max_sequence_number: self.sequence,
+            schema_id: layout.schema.id as i64,
+            level: self.level,
+            extra_files: Vec::new(),
+            creation_time: Some(layout.ctx.clock.now_ms()),
+            delete_row_count: Some(self.deletions),
+            embedded_file_index: None,
+            file_source: Some(source),
+            value_stats_cols: Some(Vec::new()),
+            external_path: None,
+            first_row_id: None,
+            write_cols: None,
+            write_cols_sequences: None,
+        })
+    }
+}
+
 /// Rows looked at to see whether a column repeats its values.
 const SAMPLE_ROWS: usize = 1024;
 
@@ -272,17 +294,18 @@ fn distinct_columns(layout: &Layout, batch: &RecordBatch) -> Result<Vec<usize>> 
 }
 
 /// Rows as they stand in the file: the key columns once more, the sequence number and the kind before the columns.
-fn file_batch(
+pub(crate) fn file_batch(
     writer: &DataFileWriter<Pieces>,
     key_arrays: &[ArrayRef],
     sequence: i64,
+    kinds: Int8Array,
     batch: &RecordBatch,
 ) -> Result<RecordBatch> {
     let rows = batch.num_rows();
     let mut columns = Vec::with_capacity(key_arrays.len() + 2 + batch.num_columns());
     columns.extend_from_slice(key_arrays);
     columns.push(Arc::new(Int64Array::from_value(sequence, rows)) as ArrayRef);
-    columns.push(Arc::new(Int8Array::from_value(0, rows)));
+    columns.push(Arc::new(kinds));
     columns.extend_from_slice(batch.columns());
     RecordBatch::try_new(Arc::clone(writer.schema()), columns)
         .map_err(|error| Error::invalid(format!("rows do not fit the table: {error}")))
@@ -290,7 +313,7 @@ fn file_batch(
 
 /// The first and last key of a file, and the smallest and largest value of each key column.
 #[derive(Default)]
-struct KeyBounds {
+pub(crate) struct KeyBounds {
     first: Option<Vec<ArrayRef>>,
     last: Option<Vec<ArrayRef>>,
     /// For each key column arrays of one value each, among which are the smallest and the largest.
@@ -298,7 +321,8 @@ struct KeyBounds {
 }
 
 impl KeyBounds {
-    fn add(&mut self, columns: &[ArrayRef]) -> Result<()> {
+    /// Goes on with rows, whose keys ascend by the first column.
+    pub(crate) fn add(&mut self, columns: &[ArrayRef]) -> Result<()> {
         let rows = columns.first().map_or(0, |column| column.len());
         if rows == 0 {
             return Ok(());

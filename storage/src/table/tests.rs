@@ -200,6 +200,7 @@ impl Model {
                         deleted.insert(key);
                     }
                 }
+                RowKind::UpdateBefore => {}
                 RowKind::InsertAbsent => {
                     if !self.deleted.as_ref().is_some_and(|deleted| deleted.contains(&key)) {
                         self.rows.entry(key).or_insert(row);

@@ -1,9 +1,10 @@
 //! Reads every object of a table and says which are damaged or missing.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures::{FutureExt, StreamExt, stream};
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 
@@ -21,6 +22,8 @@ mod tests;
 
 /// Bytes of a data file that are read at a time.
 const WINDOW: u64 = 8 << 20;
+/// Data files that are read at one time.
+const FILES_AT_ONCE: usize = 4;
 
 /// An object that is not what was written, or is not there.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -210,32 +213,20 @@ impl Walk {
         Ok(())
     }
 
-    async fn data_files(&mut self, files: BTreeMap<(u32, String), Arc<DataFileMeta>>) -> Result<()> {
+    /// Reads data files through, several at a time.
+    async fn data_files(&mut self, files: Files) -> Result<()> {
+        let mut reads = Vec::new();
         for ((bucket, name), meta) in files {
             let path = self.paths.data_file(bucket, &name);
             if self.seen.insert(path.clone()) {
-                let read = self.data_file(&path, &meta).await;
-                self.found.note(read)?;
+                reads.push(data_file(Arc::clone(&self.store), path, meta).boxed());
             }
         }
-        Ok(())
-    }
-
-    /// Reads a data file through, a window at a time; its blocks are verified on the way.
-    async fn data_file(&mut self, path: &Path, meta: &DataFileMeta) -> Result<()> {
-        let failed = |error| Error::from_store(path.as_ref(), "read", error);
-        let size = self.store.head(path).await.map_err(failed)?.size;
-        self.found.objects += 1;
-        self.found.bytes += size;
-        if i64::try_from(size) != Ok(meta.file_size) {
-            let what = format!("it has {size} bytes, and the manifest says {}", meta.file_size);
-            return Err(Error::corrupt(path.as_ref(), what));
-        }
-        let mut start = 0;
-        while start < size {
-            let end = size.min(start + WINDOW);
-            self.store.get_range(path, start..end).await.map_err(failed)?;
-            start = end;
+        let mut reads = stream::iter(reads).buffered(FILES_AT_ONCE);
+        while let Some((size, read)) = reads.next().await {
+            self.found.objects += u64::from(size.is_some());
+            self.found.bytes += size.unwrap_or(0);
+            self.found.note(read)?;
         }
         Ok(())
     }
@@ -251,6 +242,28 @@ impl Walk {
         }
         Ok(())
     }
+}
+
+/// Reads a data file through, a window at a time; its blocks are verified on the way. Gives its size too, if it is there.
+async fn data_file(store: StoreRef, path: Path, meta: Arc<DataFileMeta>) -> (Option<u64>, Result<()>) {
+    let failed = |error| Error::from_store(path.as_ref(), "read", error);
+    let size = match store.head(&path).await {
+        Ok(found) => found.size,
+        Err(error) => return (None, Err(failed(error))),
+    };
+    if i64::try_from(size) != Ok(meta.file_size) {
+        let what = format!("it has {size} bytes, and the manifest says {}", meta.file_size);
+        return (Some(size), Err(Error::corrupt(path.as_ref(), what)));
+    }
+    let mut start = 0;
+    while start < size {
+        let end = size.min(start + WINDOW);
+        if let Err(error) = store.get_range(&path, start..end).await {
+            return (Some(size), Err(failed(error)));
+        }
+        start = end;
+    }
+    (Some(size), Ok(()))
 }
 
 /// Directories of the tables below `warehouse`: `warehouse/<schema>.db/<table>`.

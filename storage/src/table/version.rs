@@ -204,16 +204,28 @@ pub(crate) fn apply_entries(
     for ManifestEntry { kind, bucket, file, .. } in entries {
         let bucket =
             u32::try_from(bucket).map_err(|_| Error::corrupt(path.as_ref(), format!("it has a bucket {bucket}")))?;
-        let key = (bucket, file.file_name.clone());
-        match kind {
-            FileKind::Add => {
-                live.insert(key, Arc::new(file));
-            }
-            FileKind::Delete => {
-                if live.remove(&key).is_none() {
-                    let what = format!("it removes file {}, which is not live", file.file_name);
-                    return Err(Error::corrupt(path.as_ref(), what));
-                }
+        apply_entry(path, kind, bucket, Arc::new(file), live)?;
+    }
+    Ok(())
+}
+
+/// Applies one entry of the manifest at `path`.
+pub(crate) fn apply_entry(
+    path: &Path,
+    kind: FileKind,
+    bucket: u32,
+    file: Arc<DataFileMeta>,
+    live: &mut Files,
+) -> Result<()> {
+    let key = (bucket, file.file_name.clone());
+    match kind {
+        FileKind::Add => {
+            live.insert(key, file);
+        }
+        FileKind::Delete => {
+            if live.remove(&key).is_none() {
+                let what = format!("it removes file {}, which is not live", file.file_name);
+                return Err(Error::corrupt(path.as_ref(), what));
             }
         }
     }
@@ -265,33 +277,10 @@ pub(crate) async fn vectors<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::paimon::SimpleStats;
 
     #[test]
     fn files_that_would_be_read_wrongly_are_refused_by_name() {
-        let meta = DataFileMeta {
-            file_name: "data-1.parquet".into(),
-            file_size: 1,
-            row_count: 1,
-            min_key: Vec::new(),
-            max_key: Vec::new(),
-            key_stats: SimpleStats::empty(),
-            value_stats: SimpleStats::empty(),
-            min_sequence_number: 0,
-            max_sequence_number: 0,
-            schema_id: 0,
-            level: 5,
-            extra_files: Vec::new(),
-            creation_time: None,
-            delete_row_count: None,
-            embedded_file_index: None,
-            file_source: None,
-            value_stats_cols: None,
-            external_path: None,
-            first_row_id: None,
-            write_cols: None,
-            write_cols_sequences: None,
-        };
+        let meta = DataFileMeta::sample("data-1.parquet");
         let paths = TablePaths::new(Path::from("db/t"));
         let check = |meta: DataFileMeta| {
             check_live(&paths, &Files::from([((3, meta.file_name.clone()), Arc::new(meta))])).map_err(|e| e.to_string())

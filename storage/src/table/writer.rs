@@ -228,7 +228,14 @@ impl TableWriter {
             || !self.buffer.is_empty()
             || self.buckets.iter().any(|bucket| bucket.changed)
             || self.jobs.iter().any(Job::is_finished)
-            || (self.merges.wanted() > self.full_merges && self.loading.is_none())
+            || (self.loading.is_none() && self.full_merge_waits())
+    }
+
+    /// Whether the next prepared snapshot would begin a merge that was asked for, or bring it nearer.
+    fn full_merge_waits(&self) -> bool {
+        let wanted = |bucket: &Bucket| bucket.full_merge == FullMerge::Wanted;
+        self.merges.wanted() > self.full_merges
+            || (self.layout.options.compaction && self.jobs.is_empty() && self.buckets.iter().any(wanted))
     }
 
     fn check(&self) -> Result<()> {
@@ -251,6 +258,7 @@ impl TableWriter {
         let buffer = std::mem::replace(&mut self.buffer, empty);
         let rows = buffer.len() as u64;
         self.buckets = flush(&self.layout, buffer, buckets).await?;
+        self.jobs.iter().for_each(|job| job.note_dead(&self.buckets));
         let mut written = Amount::default();
         self.buckets.iter_mut().for_each(|bucket| written.add(std::mem::take(&mut bucket.flushed)));
         self.merges.flushed(rows, written);
@@ -325,8 +333,8 @@ impl TableWriter {
         loop {
             self.start_merges();
             let Some(job) = self.jobs.pop() else { break };
-            let Finished { bucket, reserved, began, reason, output } = job.finish().await;
-            self.buckets[bucket].install(&self.layout.codec.empty(), &reserved, &began, output?)?;
+            let Finished { bucket, reserved, carried, reason, output } = job.finish().await;
+            self.buckets[bucket].install(&self.layout.codec.empty(), &reserved, &carried, output?)?;
             if reason == MergeReason::Request {
                 self.buckets[bucket].full_merge = FullMerge::No;
             }
@@ -345,9 +353,14 @@ impl TableWriter {
             self.pause -= 1;
             return;
         }
+        let (short, long) = self.layout.ctx.resources.merges.shares();
         for (index, bucket) in self.buckets.iter_mut().enumerate() {
-            while self.jobs.len() < compaction::JOBS {
-                let plan = compaction::plan(bucket, &self.layout, self.loading.is_some());
+            loop {
+                let long_jobs = self.jobs.iter().filter(|job| job.is_long()).count();
+                if self.jobs.len() - long_jobs >= short {
+                    break;
+                }
+                let plan = compaction::plan(bucket, &self.layout, self.loading.is_some(), long_jobs < long);
                 let job = plan.and_then(|plan| Job::start(index, bucket, &plan, &self.layout, &self.merges));
                 match job {
                     Some(job) => self.jobs.push(job),
@@ -374,11 +387,11 @@ impl TableWriter {
     async fn install_finished(&mut self) -> Result<()> {
         while let Some(index) = self.jobs.iter().position(Job::is_finished) {
             let job = self.jobs.swap_remove(index);
-            let Finished { bucket, reserved, began, reason, output } = job.finish().await;
+            let Finished { bucket, reserved, carried, reason, output } = job.finish().await;
             let is_full = reason == MergeReason::Request;
             match output {
                 Ok(output) => {
-                    self.buckets[bucket].install(&self.layout.codec.empty(), &reserved, &began, output)?;
+                    self.buckets[bucket].install(&self.layout.codec.empty(), &reserved, &carried, output)?;
                     if is_full {
                         self.buckets[bucket].full_merge = FullMerge::No;
                     }
@@ -389,7 +402,7 @@ impl TableWriter {
                     }
                     let table = self.layout.paths.root();
                     tracing::warn!(%table, bucket, %error, "a merge failed; its files stay as they are for now");
-                    self.buckets[bucket].abandon(&reserved, &began);
+                    self.buckets[bucket].abandon(&reserved, &carried);
                     self.pause = PAUSE_AFTER_FAILURE;
                 }
             }

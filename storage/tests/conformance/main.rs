@@ -6,12 +6,13 @@
 //!
 //! * `engines` asks them; `texts` are values as all of them say them, `values` which values there are.
 //! * `mirror` is a table with its model; `files` reads a version's files, without an engine of any kind.
-//! * `encoders`: a table written with this crate's encoders alone; `writer`, `keys`, `histories`, `evolution`, `defaults`, `retention`: by its writer.
+//! * `encoders`: a table written with this crate's encoders alone; `writer`, `keys`, `histories`, `evolution`, `defaults`, `changelog`, `retention`: by its writer.
 //! * `rows`: keys as bytes, and their buckets; `golden`: a table that is neither's.
 //! * `foreign`: tables that Java has written to.
 
 #![allow(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 
+mod changelog;
 mod defaults;
 mod encoders;
 mod engines;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use object_store::path::Path as ObjectPath;
 use tempfile::TempDir;
-use tidegate_storage::checkpoint::publish;
+use tidegate_storage::checkpoint::{PreparedSnapshot, publish};
 use tidegate_storage::clock::ManualClock;
 use tidegate_storage::paimon::{DataType, NewField, SchemaChange, TableSchema};
 use tidegate_storage::store::{self, StoreRef};
@@ -57,10 +57,19 @@ pub(crate) fn field(name: &str, data_type: DataType, nullable: bool) -> NewField
 impl Mirror {
     /// A table of these columns; the key's are those that may not be NULL.
     pub(crate) async fn new(fields: Vec<NewField>, options: TableOptions) -> Self {
+        Self::with(fields, options, BTreeMap::new()).await
+    }
+
+    /// The same, with options of the table's schema.
+    pub(crate) async fn with(
+        fields: Vec<NewField>,
+        options: TableOptions,
+        schema_options: BTreeMap<String, String>,
+    ) -> Self {
         let warehouse = tempfile::tempdir().unwrap();
         let store = store::open(warehouse.path().to_str().unwrap(), &[]).unwrap();
         let keys = fields.iter().filter(|field| !field.nullable).map(|field| field.name.clone()).collect();
-        let schema = TableSchema::new(fields, keys, BTreeMap::new(), None, 0).unwrap();
+        let schema = TableSchema::new(fields, keys, schema_options, None, 0).unwrap();
         let clock = Arc::new(ManualClock::new(START_MS));
         let path = ObjectPath::from(TABLE);
         let writer = TableWriter::create(context(&store, &clock), path.clone(), schema, options.clone()).await.unwrap();
@@ -93,6 +102,30 @@ impl Mirror {
         self.apply_to_model(kind, rows);
     }
 
+    /// Applies rows with what each of them replaces in front of it.
+    pub(crate) fn replace(&mut self, rows: &[Line]) {
+        let schema = self.schema();
+        let (mut lines, mut kinds) = (Vec::new(), Vec::new());
+        for row in rows {
+            if let Some((written, old)) = self.model.get(&key_of(&schema, row)) {
+                lines.push(as_of(old, written, &schema));
+                kinds.push(RowKind::UpdateBefore);
+            }
+            lines.push(row.clone());
+            kinds.push(RowKind::Upsert);
+            self.apply_to_model(RowKind::Upsert, std::slice::from_ref(row));
+        }
+        self.writer.apply(batch(&schema, &lines), kinds).unwrap();
+    }
+
+    /// Deletes those of the keys that are there. The rows given to the writer are whole.
+    pub(crate) fn remove(&mut self, keys: &[Line]) {
+        let schema = self.schema();
+        let found = keys.iter().filter_map(|key| self.model.remove(key));
+        let rows: Vec<Line> = found.map(|(written, old)| as_of(&old, &written, &schema)).collect();
+        self.apply(RowKind::Delete, &rows);
+    }
+
     /// Applies to the model alone what another engine did to the table.
     pub(crate) fn apply_to_model(&mut self, kind: RowKind, rows: &[Line]) {
         let schema = self.schema();
@@ -103,6 +136,7 @@ impl Mirror {
                 RowKind::Upsert => drop(self.model.insert(key, stored)),
                 RowKind::Delete => drop(self.model.remove(&key)),
                 RowKind::InsertAbsent => drop(self.model.entry(key).or_insert(stored)),
+                RowKind::UpdateBefore => {}
             }
         }
     }
@@ -130,6 +164,14 @@ impl Mirror {
         id
     }
 
+    /// A checkpoint that does not make its snapshot visible.
+    pub(crate) async fn keep(&mut self) -> PreparedSnapshot {
+        self.commits += 1;
+        let prepared = self.writer.prepare(self.commits, BTreeMap::new()).await.unwrap();
+        self.writer.committed(false);
+        prepared.snapshot
+    }
+
     /// What the table holds now.
     pub(crate) fn state(&self) -> State {
         let schema = self.schema();
@@ -152,6 +194,13 @@ impl Mirror {
         let json = self.snapshot_json(id);
         self.writer = TableWriter::open(ctx, self.path.clone(), &json, true, self.options.clone()).await?;
         Ok(())
+    }
+
+    /// Opens the table anew at a snapshot that is not visible.
+    pub(crate) async fn reopen_kept(&mut self, snapshot: &PreparedSnapshot) {
+        let ctx = context(&self.store, &self.clock);
+        let opened = TableWriter::open(ctx, self.path.clone(), &snapshot.json, false, self.options.clone());
+        self.writer = opened.await.unwrap();
     }
 
     /// Every snapshot that is there is read by everyone.

@@ -70,6 +70,7 @@ impl Mirror {
                 RowKind::Delete => drop(self.model.remove(&id)),
                 RowKind::Upsert => drop(self.model.insert(id, (version, has_note))),
                 RowKind::InsertAbsent => drop(self.model.entry(id).or_insert((version, has_note))),
+                RowKind::UpdateBefore => {}
             }
         }
     }

@@ -121,6 +121,7 @@ fn class(place: &str) -> &'static str {
         ("manifest-", "manifest"),
         ("index-", "deletion vectors"),
         ("data-", "data file"),
+        ("changelog-", "changelog"),
     ];
     known.iter().find(|(prefix, _)| name.starts_with(prefix)).map_or("directory", |(_, class)| class)
 }

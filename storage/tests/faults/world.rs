@@ -20,8 +20,11 @@ use tidegate_storage::checkpoint::{
     CheckpointLog, CheckpointRecord, CommitOutcome, PreparedSnapshot, TableCommit, publish, record,
 };
 use tidegate_storage::clock::ManualClock;
-use tidegate_storage::paimon::manifest::{decode_index_manifest, decode_manifest_list};
-use tidegate_storage::paimon::{ColumnPosition, DataType, NewField, SchemaChange, Snapshot, TablePaths, TableSchema};
+use tidegate_storage::paimon::manifest::{decode_index_manifest, decode_manifest, decode_manifest_list};
+use tidegate_storage::paimon::{
+    CHANGELOG_INPUT, CHANGELOG_PRODUCER, ColumnPosition, DataType, ManifestEntry, NewField, SchemaChange, Snapshot,
+    TablePaths, TableSchema,
+};
 use tidegate_storage::store::{self, StoreRef};
 use tidegate_storage::table::{
     MergeState, Prepared, Retention, RowKind, TableOptions, TableVersion, TableWriter, WriterContext, expire_snapshots,
@@ -217,6 +220,7 @@ fn models(tables: &[Spec], steps: &[Step]) -> Vec<Vec<Model>> {
                     RowKind::Upsert => drop(model.rows.insert(*key, row)),
                     RowKind::Delete => drop(model.rows.remove(key)),
                     RowKind::InsertAbsent => drop(model.rows.entry(*key).or_insert(row)),
+                    RowKind::UpdateBefore => {}
                 }
             }
         }
@@ -247,7 +251,8 @@ fn schema() -> TableSchema {
         field("number", DataType::Int, true),
         field("text", DataType::String, false),
     ];
-    TableSchema::new(fields, vec!["id".to_owned()], BTreeMap::new(), None, 0).unwrap()
+    let options = BTreeMap::from([(CHANGELOG_PRODUCER.to_owned(), CHANGELOG_INPUT.to_owned())]);
+    TableSchema::new(fields, vec!["id".to_owned()], options, None, 0).unwrap()
 }
 
 fn batch(schema: &TableSchema, changes: &[(i64, i32, RowKind)]) -> RecordBatch {
@@ -665,11 +670,21 @@ impl<'a> Observer<'a> {
             for json in snapshots {
                 let snapshot = Snapshot::from_json("snapshot", json.as_bytes()).unwrap();
                 reachable.extend((0..=snapshot.schema_id).map(|id| paths.schema(id)));
-                for list in [&snapshot.base_manifest_list, &snapshot.delta_manifest_list] {
+                let changelog = snapshot.changelog_manifest_list.iter().map(|list| (list, true));
+                let lists = [(&snapshot.base_manifest_list, false), (&snapshot.delta_manifest_list, false)];
+                for (list, is_changelog) in lists.into_iter().chain(changelog) {
                     let list = paths.manifest(list);
                     let bytes = store::read(&*self.store, &list).await.unwrap();
-                    let manifests = decode_manifest_list(list.as_ref(), &bytes).unwrap();
-                    reachable.extend(manifests.iter().map(|manifest| paths.manifest(&manifest.file_name)));
+                    for manifest in decode_manifest_list(list.as_ref(), &bytes).unwrap() {
+                        let manifest = paths.manifest(&manifest.file_name);
+                        if is_changelog {
+                            let bytes = store::read(&*self.store, &manifest).await.unwrap();
+                            let entries = decode_manifest(manifest.as_ref(), &bytes).unwrap();
+                            let file = |e: &ManifestEntry| paths.data_file(e.bucket as u32, &e.file.file_name);
+                            reachable.extend(entries.iter().map(file));
+                        }
+                        reachable.insert(manifest);
+                    }
                     reachable.insert(list);
                 }
                 if let Some(name) = &snapshot.index_manifest {

@@ -11,12 +11,31 @@ use tidegate_tests::{
     workload::{self, DATABASE, Plan, Writers},
 };
 
+/// The same query once more asks less of the bucket.
+async fn reads_are_kept_at_hand(gate: &Gate) {
+    let pg = gate.connect().await;
+    for _ in 0..2 {
+        assert_eq!(pg.number("SELECT sum(length(v))::bigint FROM mix.large").await, 2_000_000);
+    }
+    let hits = "SELECT sum(hits)::bigint FROM sys.store_caches";
+    assert!(pg.number(hits).await > 0, "{}", gate.system_view("store_caches").await);
+    assert!(pg.number("SELECT used_bytes FROM sys.store_caches WHERE place = 'disk'").await > 0);
+    let asked = "SELECT count(*) FROM sys.store_requests WHERE requests > 0 AND p99_ms <= max_ms AND p50_ms <= p99_ms";
+    assert_eq!(pg.number(asked).await, 5, "{}", gate.system_view("store_requests").await);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_bucket_keeps_a_mirror_across_a_kill_and_lets_one_server_capture() {
     let s3 = S3::start().await;
     let server = Server::start(Kind::MariaDb, &[]).await;
     let plan = Plan { initial_rows: 300, keys: 500, ..Plan::default() };
     workload::prepare(&server, &plan).await;
+    server
+        .execute(&[
+            "CREATE TABLE mix.large (id INT PRIMARY KEY, v VARCHAR(1000))",
+            "INSERT INTO mix.large SELECT seq, HEX(RANDOM_BYTES(500)) FROM mix.seq_1_to_2000",
+        ])
+        .await;
     let writers = Writers::start(&server, &plan).await;
     let mut gate = Gate::prepare_anywhere();
     gate.store_in_s3(&s3.url(), &s3.options(s3.port));
@@ -38,6 +57,7 @@ async fn a_bucket_keeps_a_mirror_across_a_kill_and_lets_one_server_capture() {
     gate.kill();
     gate.resume().await;
     gate.catch_up("mix").await;
+    reads_are_kept_at_hand(&gate).await;
     writers.stop().await;
     gate.catch_up("mix").await;
     let mut tables = workload::table_names();

@@ -26,6 +26,8 @@ pub struct RowDecoder {
     names: Vec<String>,
     /// The number of columns to decode into.
     width: usize,
+    /// Whether the table's changelog is to have what an update replaces.
+    changelog: bool,
 }
 
 /// How a column of an image is read.
@@ -149,11 +151,14 @@ impl RowDecoder {
             steps.push(Step { extent: extent_of(event.kind), read, target, key });
         }
         let names = table.columns.iter().map(|c| c.name.clone()).collect();
-        Ok(Self { steps, names, width: schema.fields.len() })
+        // A kind of changelog that is not supported is refused by the table's writer.
+        let changelog = schema.has_changelog().unwrap_or(false);
+        Ok(Self { steps, names, width: schema.fields.len(), changelog })
     }
 
     /// Appends the changes of an event; returns how many rows of the table it changed. An update of the key appends the deletion of the old
-    /// key in front of the new row. If it fails, the buffer is as before.
+    /// key in front of the new row; if the table has a changelog, another update appends the old row in front of the new one. If it
+    /// fails, the buffer is as before.
     pub fn decode(&self, event: &RowsEvent<'_>, out: &mut RowBuffer) -> Result<usize, DecodeError> {
         let before = out.len();
         let result = self.decode_rows(event, out);
@@ -198,6 +203,11 @@ impl RowDecoder {
                     let (before, rows) = (reader, out.len());
                     self.skip_row(&mut reader, &mut old_key)?;
                     let after = reader;
+                    if self.changelog {
+                        let mut old = before;
+                        self.read_row::<false>(&mut old, out, &mut new_key)?;
+                        out.end_row(RowKind::UpdateBefore);
+                    }
                     self.read_row::<true>(&mut reader, out, &mut new_key)?;
                     if old_key != new_key {
                         // Rare, so the row is read again behind the deletion rather than every row through a detour.

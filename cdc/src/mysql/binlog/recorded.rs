@@ -170,6 +170,7 @@ pub(super) fn apply(batch: &RecordBatch, kinds: &[RowKind], schema: &TableSchema
             RowKind::Upsert => drop(rows.insert(key, values)),
             RowKind::Delete => assert!(rows.remove(&key).is_some(), "a deleted row was there"),
             RowKind::InsertAbsent => panic!("the log inserts no row only if it is absent"),
+            RowKind::UpdateBefore => assert_eq!(rows.get(&key), Some(&values), "what was replaced was there"),
         }
     }
 }

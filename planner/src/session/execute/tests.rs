@@ -42,6 +42,7 @@ impl Jobs for NoJobs {
 
 async fn session() -> Session {
     let engine = Engine::open(EngineOptions {
+        statistics: Arc::default(),
         store: Arc::new(InMemory::new()),
         clock: Arc::new(ManualClock::new(1_700_000_000_000)),
         entropy: Arc::new(Counter::default()),

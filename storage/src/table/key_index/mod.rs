@@ -15,7 +15,7 @@ mod packed;
 mod segment;
 mod set;
 
-pub use cache::{DEFAULT_KEY_MEMORY, KeyCache, LocalDirectory, LocalDisk};
+pub use cache::{DEFAULT_KEY_MEMORY, KeyCache};
 pub(crate) use set::{KeySet, KeySetBuilder};
 
 #[cfg(test)]

@@ -90,13 +90,10 @@ impl KeySet {
     fn lost(&self, why: &str) -> Error {
         let name = self.name.as_deref().unwrap_or_default();
         let removed = match self.cache.disk().map(|disk| disk.remove(name)) {
-            Some(Err(error)) => format!("; it could not be removed either ({error}): remove it by hand"),
-            _ => String::new(),
+            Some(Err(error)) => format!("; it could not be removed ({error}): remove it by hand"),
+            _ => "; it was removed, and will be made again from its data file".to_owned(),
         };
-        Error::invalid(format!(
-            "the key index file {name} in the local cache directory was lost or damaged: {why}. No data is lost: it is \
-             made again from the data file when the table's writer is opened again{removed}"
-        ))
+        Error::LocalCache { file: name.to_owned(), what: format!("{why}{removed}") }
     }
 
     /// The part that holds `position`.
@@ -480,7 +477,7 @@ mod tests {
                 found += 1;
             });
             let error = outcome.expect_err("a byte was flipped and nobody noticed").to_string();
-            assert!(error.contains("key index file a"), "{error}");
+            assert!(error.contains("file a of the local cache"), "{error}");
             // It is gone, so it will be made anew.
             assert!(!disk.files.lock().unwrap().contains_key("a"));
         }

@@ -42,7 +42,7 @@ fn mariadb_values_are_those_of_a_select() {
 mod synthetic {
     use std::sync::Arc;
 
-    use tidegate_storage::paimon::{DataType, TableSchema};
+    use tidegate_storage::paimon::{CHANGELOG_INPUT, CHANGELOG_PRODUCER, DataType, TableSchema};
     use tidegate_storage::table::RowKind;
 
     use super::super::super::recorded::{cell, schema_of};
@@ -166,6 +166,24 @@ mod synthetic {
         assert_eq!(kinds, [RowKind::Upsert, RowKind::Delete, RowKind::Upsert]);
         let ids = format!("{:?}", batch.column(0));
         assert!(ids.contains("1,\n  2,\n  3,\n"), "{ids}");
+    }
+
+    #[test]
+    fn a_changelog_gets_what_an_update_replaces() {
+        let (table, mut schema) = table("int");
+        let options = &mut Arc::make_mut(&mut schema).options;
+        options.insert(CHANGELOG_PRODUCER.to_owned(), CHANGELOG_INPUT.to_owned());
+        let decoder = RowDecoder::compile(&map(3, &[], &NAMES), &table, &schema).unwrap();
+        let mut out = RowBuffer::new(&schema);
+        let rows = [
+            &[0, 1, 0, 0, 0, 5, 0, 0, 0, 0, 1, 0, 0, 0, 6, 0, 0, 0][..],
+            &[0, 2, 0, 0, 0, 8, 0, 0, 0, 0, 3, 0, 0, 0, 8, 0, 0, 0],
+        ];
+        assert_eq!(decoder.decode(&event(RowsChange::Update, &rows.concat()), &mut out), Ok(2));
+        let (batch, kinds) = out.take().unwrap();
+        assert_eq!(kinds, [RowKind::UpdateBefore, RowKind::Upsert, RowKind::Delete, RowKind::Upsert]);
+        let values = format!("{:?}", batch.columns());
+        assert!(values.contains("1,\n  1,\n  2,\n  3,\n") && values.contains("5,\n  6,\n  8,\n  8,\n"), "{values}");
     }
 
     #[test]
