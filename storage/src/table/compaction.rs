@@ -163,6 +163,8 @@ fn small_neighbours(bucket: &Bucket, small: u64) -> Option<Plan> {
 #[derive(Debug)]
 struct Output {
     files: Vec<DataFile>,
+    /// What was written, with the rows that have died since.
+    written: Amount,
     /// The dead rows of each input that are not among the rows of the files, or are dead in them.
     carried: Vec<Arc<RoaringBitmap>>,
 }
@@ -290,12 +292,12 @@ impl Job {
         let output = (&mut self.handle).await;
         let output = output.map_err(|error| Error::Invalid(format!("a merge broke off: {error}"))).flatten();
         let (amount, state) = match &output {
-            Ok(output) => (Amount::of(&output.files), MergeState::Done),
+            Ok(output) => (output.written, MergeState::Done),
             Err(error) => (Amount::default(), MergeState::Failed(error.to_string())),
         };
         self.log.end(self.id, amount, state, self.layout.ctx.clock.now_ms());
         let (output, carried) = match output {
-            Ok(Output { files, carried }) => (Ok(files), carried),
+            Ok(Output { files, carried, .. }) => (Ok(files), carried),
             Err(error) => (Err(error), vec![Arc::default(); self.inputs.len()]),
         };
         let carried = std::mem::take(&mut self.inputs).into_iter().zip(carried).collect();
@@ -374,7 +376,7 @@ async fn run(
 /// Rows died while the merge ran, perhaps millions. They are looked for in the output here, not by the writer, which
 /// has a commit to finish; it is left those of a moment.
 fn catch_up(layout: &Layout, inputs: &[DataFile], dead: &DeadRows, mut files: Vec<DataFile>) -> Result<Output> {
-    let empty = layout.codec.empty();
+    let (empty, written) = (layout.codec.empty(), Amount::of(&files));
     let mut carried: Vec<_> = inputs.iter().map(|file| Arc::clone(&file.deleted)).collect();
     for _ in 0..CATCH_UP_ROUNDS {
         let newest = locked(dead).clone();
@@ -389,5 +391,5 @@ fn catch_up(layout: &Layout, inputs: &[DataFile], dead: &DeadRows, mut files: Ve
             break;
         }
     }
-    Ok(Output { files, carried })
+    Ok(Output { files, written, carried })
 }
