@@ -244,7 +244,8 @@ impl Table {
             running.await??;
         }
         if self.expiry.is_none() {
-            let retention = Retention { time_retained_ms: 60_000, max_snapshots: 60, ..Retention::default() };
+            let spread = Duration::from_secs(4);
+            let retention = Retention { time_retained_ms: 60_000, max_snapshots: 60, spread, ..Retention::default() };
             let (store, path) = (Arc::clone(&self.store), self.path.clone());
             self.expiry = Some(tokio::spawn(async move {
                 expire_snapshots(&store, &path, SystemClock.now_ms(), &retention, None).await

@@ -20,6 +20,8 @@ use crate::error::Error;
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// Between two rounds at least.
 const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
+/// Over how long the deletions of one table are spread at most.
+const LONGEST_SPREAD: Duration = Duration::from_secs(4);
 /// Checkpoint records stay at least so long: a writer that was fenced off has noticed by then.
 const RECORDS_RETAINED_MS: i64 = 600_000;
 /// From the start of a session until orphans are looked for: it lists every object, which is not for each reconnection.
@@ -79,9 +81,13 @@ impl Housekeeper {
             tokio::time::sleep(pause).await;
             let view = Arc::clone(&self.views.borrow());
             let orphans = self.clock.now_ms() >= orphans_at;
+            // All of them in a quarter of the time until the next round.
+            let tables = u32::try_from(view.tables.len()).unwrap_or(u32::MAX).max(1);
+            let spread = (pause / 4 / tables).min(LONGEST_SPREAD);
+            let retention = Retention { spread, ..self.retention.clone() };
             for table in &view.tables {
                 let Some(version) = &table.version else { continue };
-                if let Err(error) = self.tidy(table, version, orphans).await {
+                if let Err(error) = self.tidy(table, version, &retention, orphans).await {
                     self.report(&error, Some(table));
                 }
             }
@@ -95,11 +101,17 @@ impl Housekeeper {
         }
     }
 
-    async fn tidy(&self, table: &TableView, version: &TableVersion, orphans: bool) -> Result<(), Error> {
+    async fn tidy(
+        &self,
+        table: &TableView,
+        version: &TableVersion,
+        retention: &Retention,
+        orphans: bool,
+    ) -> Result<(), Error> {
         let path = &version.path;
         let oldest_read = self.shown.oldest(path.as_ref());
         let now = self.clock.now_ms();
-        let expired = expire_snapshots(&self.store, path, now, &self.retention, oldest_read).await?;
+        let expired = expire_snapshots(&self.store, path, now, retention, oldest_read).await?;
         let name = format!("{}.{}", table.schema_name, table.table_name);
         self.status.update(|status| {
             let entry = match status.retention.iter_mut().find(|entry| entry.name == name) {
@@ -120,7 +132,7 @@ impl Housekeeper {
         });
         if orphans && let Some(state) = self.log.recover().await? {
             let prepared = state.prepared_snapshots(path.as_ref());
-            let removed = remove_orphans(&self.store, path, now, &self.retention, &prepared).await?;
+            let removed = remove_orphans(&self.store, path, now, retention, &prepared).await?;
             if removed.objects > 0 {
                 let (objects, bytes) = (removed.objects, removed.bytes);
                 info!(

@@ -29,11 +29,9 @@ mod tests;
 const SNAPSHOTS_AT_ONCE: usize = 512;
 /// Requests under way at one time.
 const PARALLEL: usize = 8;
-/// Objects are deleted in so many slices at most, each of so many objects at least, with a pause between them: a file
-/// system that is told to forget hundreds of files at once keeps commits waiting while it does.
-const SLICES: usize = 16;
+/// Deletions are spread in so many slices, each of so many objects at least.
+const SLICES: u32 = 16;
 const SLICE: usize = 16;
-const PAUSE: Duration = Duration::from_millis(250);
 
 /// How long old things stay. The names and defaults are Paimon's.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,11 +44,20 @@ pub struct Retention {
     pub max_snapshots: usize,
     /// Objects that nothing leads to stay so long: they may belong to a snapshot that is being made.
     pub orphan_age_ms: i64,
+    /// Over how long the deletions of one run are spread if they are many: a file system that is told to forget hundreds
+    /// of files at once keeps commits waiting while it does.
+    pub spread: Duration,
 }
 
 impl Default for Retention {
     fn default() -> Self {
-        Self { time_retained_ms: 3_600_000, min_snapshots: 10, max_snapshots: usize::MAX, orphan_age_ms: 86_400_000 }
+        Self {
+            time_retained_ms: 3_600_000,
+            min_snapshots: 10,
+            max_snapshots: usize::MAX,
+            orphan_age_ms: 86_400_000,
+            spread: Duration::ZERO,
+        }
     }
 }
 
@@ -158,7 +165,7 @@ pub async fn expire_snapshots(
     for snapshot in &old {
         store::delete(&**store, &paths.snapshot(snapshot.id)).await?;
     }
-    let objects = delete_all(store, &obsolete).await?;
+    let objects = delete_all(store, &obsolete, retention.spread).await?;
     Ok(Expired { snapshots: old.len(), objects, earliest: Some(end), holds })
 }
 
@@ -214,7 +221,7 @@ pub async fn remove_orphans(
             doomed.push(object.location);
         }
     }
-    orphans.objects = delete_all(store, &doomed).await?;
+    orphans.objects = delete_all(store, &doomed, retention.spread).await?;
     Ok(orphans)
 }
 
@@ -331,10 +338,10 @@ fn files_of(paths: &TablePaths, entry: &ManifestEntry) -> Vec<Path> {
 }
 
 /// Deletes objects, and says how many there were to delete. One that is gone already is as good as deleted.
-async fn delete_all(store: &StoreRef, paths: &[Path]) -> Result<usize> {
-    for (number, slice) in paths.chunks(paths.len().div_ceil(SLICES).max(SLICE)).enumerate() {
-        if number > 0 {
-            tokio::time::sleep(PAUSE).await;
+async fn delete_all(store: &StoreRef, paths: &[Path], spread: Duration) -> Result<usize> {
+    for (number, slice) in paths.chunks(paths.len().div_ceil(SLICES as usize).max(SLICE)).enumerate() {
+        if number > 0 && !spread.is_zero() {
+            tokio::time::sleep(spread / SLICES).await;
         }
         let deletions = slice.iter().map(|path| store::delete(&**store, path).boxed());
         stream::iter(deletions.collect::<Vec<_>>()).buffer_unordered(PARALLEL).try_collect::<()>().await?;

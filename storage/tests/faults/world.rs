@@ -537,7 +537,7 @@ impl<'a> Process<'a> {
 }
 
 fn retention(snapshots: usize) -> Retention {
-    Retention { time_retained_ms: 0, min_snapshots: snapshots, max_snapshots: usize::MAX, orphan_age_ms: 0 }
+    Retention { time_retained_ms: 0, min_snapshots: snapshots, orphan_age_ms: 0, ..Retention::default() }
 }
 
 /// What a store holds, looked at by somebody who only reads.

@@ -63,7 +63,7 @@ async fn history(seed: u64, steps: usize, store: StoreRef) -> (Trial, BTreeMap<u
 }
 
 fn keep(snapshots: usize) -> Retention {
-    Retention { time_retained_ms: 0, min_snapshots: snapshots, max_snapshots: usize::MAX, orphan_age_ms: 0 }
+    Retention { time_retained_ms: 0, min_snapshots: snapshots, orphan_age_ms: 0, ..Retention::default() }
 }
 
 fn far_future() -> i64 {
