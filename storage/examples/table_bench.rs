@@ -10,7 +10,7 @@
 //! * `report` (60): commits in a line of the report.
 //! * `durable` (1): 0 does not sync files to the disk.
 //! * `merges` (1): 0 leaves every run as it was written.
-//! * `expire` (60): commits between two rounds of expiry.
+//! * `expire` (5): commits between two rounds of expiry.
 //!
 //! Old snapshots expire meanwhile. The last lines are the figures over all.
 
@@ -61,7 +61,7 @@ impl Arguments {
             ("report", 60.0),
             ("merges", 1.0),
             ("durable", 1.0),
-            ("expire", 60.0),
+            ("expire", 5.0),
         ]);
         let mut directory = None;
         for argument in std::env::args().skip(1) {

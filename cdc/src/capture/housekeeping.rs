@@ -1,8 +1,8 @@
 //! What is old goes while a job runs: snapshots of its tables, its checkpoint records, and orphans.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tidegate_storage::checkpoint::CheckpointLog;
 use tidegate_storage::clock::Clock;
@@ -17,9 +17,11 @@ use super::view::{SourceView, TableView};
 use crate::error::Error;
 
 /// Between two rounds at most.
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// Between two rounds at least.
 const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
+/// Tables without a new snapshot are looked at so often at least: what they have gets older.
+const QUIET_TABLES_EVERY: Duration = Duration::from_secs(60);
 /// Over how long the deletions of one table are spread at most.
 const LONGEST_SPREAD: Duration = Duration::from_secs(4);
 /// Checkpoint records stay at least so long: a writer that was fenced off has noticed by then.
@@ -77,6 +79,8 @@ impl Housekeeper {
         let retained = Duration::from_millis(u64::try_from(self.retention.time_retained_ms).unwrap_or(0));
         let pause = (retained / 10).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
         let mut orphans_at = self.clock.now_ms() + FIRST_ORPHANS_MS;
+        let mut records_expired: Option<Instant> = None;
+        let mut tidied: HashMap<String, (u64, Instant)> = HashMap::new();
         loop {
             tokio::time::sleep(pause).await;
             let view = Arc::clone(&self.views.borrow());
@@ -87,6 +91,14 @@ impl Housekeeper {
             let retention = Retention { spread, ..self.retention.clone() };
             for table in &view.tables {
                 let Some(version) = &table.version else { continue };
+                let last = tidied.get(version.path.as_ref());
+                let is_quiet = |(snapshot, at): &(u64, Instant)| {
+                    *snapshot == version.snapshot_id && at.elapsed() < QUIET_TABLES_EVERY.min(retained / 10)
+                };
+                if !orphans && last.is_some_and(is_quiet) {
+                    continue;
+                }
+                tidied.insert(version.path.to_string(), (version.snapshot_id, Instant::now()));
                 if let Err(error) = self.tidy(table, version, &retention, orphans).await {
                     self.report(&error, Some(table));
                 }
@@ -94,6 +106,10 @@ impl Housekeeper {
             if orphans {
                 orphans_at = self.clock.now_ms().saturating_add(ORPHANS_EVERY_MS);
             }
+            if records_expired.is_some_and(|at| at.elapsed() < QUIET_TABLES_EVERY.min(retained / 10)) {
+                continue;
+            }
+            records_expired = Some(Instant::now());
             let before = self.clock.now_ms() - self.retention.time_retained_ms.max(RECORDS_RETAINED_MS);
             if let Err(error) = self.log.expire(before).await {
                 self.report(&error.into(), None);
