@@ -68,8 +68,8 @@ pub struct ServeOptions {
     #[arg(long, env = "TIDEGATE_MEMORY", value_name = "SIZE", value_parser = memory_size)]
     pub memory: Option<usize>,
 
-    /// The directory on the local disk with what is kept there to be at hand, the key index of the tables. It can be
-    /// deleted while the server does not run. Default: beside a store that is a directory, with its name and `.cache`;
+    /// The directory on the local disk with what is kept there to be at hand, the key index of the tables and parts of their
+    /// files. It can be deleted while the server does not run. Default: beside a store that is a directory, with its name and `.cache`;
     /// for others `./tidegate.cache`.
     #[arg(long, env = "TIDEGATE_CACHE", value_name = "PATH")]
     pub cache: Option<PathBuf>,

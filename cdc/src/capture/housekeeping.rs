@@ -98,9 +98,9 @@ impl Housekeeper {
                 if !orphans && last.is_some_and(is_quiet) {
                     continue;
                 }
-                tidied.insert(version.path.to_string(), (version.snapshot_id, Instant::now()));
-                if let Err(error) = self.tidy(table, version, &retention, orphans).await {
-                    self.report(&error, Some(table));
+                match self.tidy(table, version, &retention, orphans).await {
+                    Ok(()) => drop(tidied.insert(version.path.to_string(), (version.snapshot_id, Instant::now()))),
+                    Err(error) => self.report(&error, Some(table)),
                 }
             }
             if orphans {

@@ -1,7 +1,7 @@
 //! Parquet files of rows: how they are written.
 //!
 //! A file holds the columns of [`TableSchema::file_schema`], sorted by key. What a commit brings is merged after a few
-//! more, and is not compressed: that would be a quarter of the work of writing it. Files of young runs are rewritten
+//! more, and is not compressed: that would be work within the commit. Files of young runs are rewritten
 //! soon and compressed for speed; files of the oldest run stay and are compressed for size.
 //!
 //! Every byte of a file is covered by a digest in its footer ([`super::block_digest`]), which readers verify
