@@ -1,8 +1,9 @@
 //! Queries over a table of `table_bench` beside the same queries by DataFusion on plain Parquet files with the same rows.
 //!
-//! `cargo run -p tidegate-planner --example scan_bench -- DIRECTORY`, where `DIRECTORY` is that of a `table_bench`. The
-//! plain files have a million rows each, in the order of the key, zstd; they are made in a temporary directory below
-//! `DIRECTORY`. Both sides run by turns; the figures are medians of 9.
+//! `cargo run -p tidegate-planner --example scan_bench -- DIRECTORY [SNAPSHOT]`, where `DIRECTORY` is that of a
+//! `table_bench`, and `SNAPSHOT` the number of a snapshot of its table, the newest one if none is given. The plain files
+//! have a million rows each, in the order of the key, zstd; they are made in a temporary directory below `DIRECTORY`. Both
+//! sides run by turns; the figures are medians of 9.
 
 use std::error::Error;
 use std::fs::File;
@@ -37,6 +38,8 @@ const QUERIES: &[(&str, &str)] = &[
     ("range of keys", "SELECT sum(quantity) FROM {t} WHERE id BETWEEN {key} AND {key} + 100000"),
     ("point look-up", "SELECT * FROM {t} WHERE id = {key}"),
     ("top 10 rows", "SELECT * FROM {t} ORDER BY changed_at DESC LIMIT 10"),
+    ("first 10 rows by key", "SELECT * FROM {t} ORDER BY id LIMIT 10"),
+    ("all rows in key order", "SELECT max(n) FROM (SELECT row_number() OVER (ORDER BY id) AS n FROM {t})"),
 ];
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -52,8 +55,11 @@ async fn main() -> Outcome<()> {
         .objects
         .iter()
         .filter_map(|object| object.location.filename()?.strip_prefix("snapshot-")?.parse::<u64>().ok());
-    let newest = numbers.max().ok_or("the table has no snapshot")?;
-    let json = store.get(&Path::from(format!("bench/orders/snapshot/snapshot-{newest}"))).await?.bytes().await?;
+    let number = match std::env::args().nth(2) {
+        Some(number) => number.parse()?,
+        None => numbers.max().ok_or("the table has no snapshot")?,
+    };
+    let json = store.get(&Path::from(format!("bench/orders/snapshot/snapshot-{number}"))).await?.bytes().await?;
     let json = String::from_utf8(json.to_vec())?;
     let mut plans = Vec::new();
     for _ in 0..RUNS {
@@ -65,7 +71,7 @@ async fn main() -> Outcome<()> {
     let dead: u64 = version.files.iter().filter_map(|file| file.deleted.as_ref()).map(|deleted| deleted.len()).sum();
     let bytes: i64 = version.files.iter().map(|file| file.meta.file_size).sum();
     println!(
-        "snapshot {newest}: {} rows in {} files of {} MiB, {dead} dead rows ({:.1} % of the live ones)",
+        "snapshot {number}: {} rows in {} files of {} MiB, {dead} dead rows ({:.1} % of the live ones)",
         version.row_count(),
         version.files.len(),
         bytes >> 20,
@@ -75,7 +81,7 @@ async fn main() -> Outcome<()> {
 
     let runtime =
         QueryRuntime::new(Arc::clone(&store), &RuntimeOptions { memory_bytes: 8 << 30, ..RuntimeOptions::default() })?;
-    let ours = SessionContext::new_with_config_rt(SessionConfig::new(), Arc::clone(runtime.env()));
+    let ours = runtime.bare_session(SessionConfig::new());
     ours.register_table("t", Arc::new(runtime.table("bench.orders", Arc::clone(&version))))?;
     let copy = tempfile::tempdir_in(&directory)?;
     let plain_bytes = write_copy(&ours, copy.path()).await?;

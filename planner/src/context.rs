@@ -17,6 +17,7 @@ use datafusion::execution::memory_pool::{FairSpillPool, TrackConsumersPool};
 use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::SessionState;
+use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use tidegate_cdc::capture::{SourceView, TableView};
 use tidegate_storage::store::StoreRef;
@@ -24,7 +25,7 @@ use tidegate_storage::store::caching::{CacheOptions, CacheWatch, Caching};
 use tidegate_storage::store::checked::Checked;
 
 use crate::pg_catalog::{self, StaticTables};
-use crate::table::{MirrorCatalog, MirrorTable, SEARCH_PATH_SCHEMA, STORE_URL, ScanCache, SessionCatalog};
+use crate::table::{KeyOrder, MirrorCatalog, MirrorTable, SEARCH_PATH_SCHEMA, STORE_URL, ScanCache, SessionCatalog};
 
 /// The name that `version()` gives, after PostgreSQL's own which clients parse.
 pub const SERVER_VERSION: &str = "16.6";
@@ -146,7 +147,8 @@ impl QueryRuntime {
         let statics = Arc::new(StaticTables::load()?);
         let builder =
             SessionStateBuilder::new().with_config(config).with_runtime_env(Arc::clone(&env)).with_default_features();
-        let base = pg_catalog::install(builder).build();
+        let rules = KeyOrder::among(PhysicalOptimizer::new().rules);
+        let base = pg_catalog::install(builder.with_physical_optimizer_rules(rules)).build();
         Ok(Arc::new(Self { env, cache: Arc::new(ScanCache::default()), objects, statics, base }))
     }
 
@@ -197,6 +199,17 @@ impl QueryRuntime {
             .with_catalog_list(Arc::new(list))
             .build();
         SessionContext::new_with_state(state)
+    }
+
+    /// A session that plans and runs like any other, over the tables that its holder registers.
+    pub fn bare_session(&self, config: SessionConfig) -> SessionContext {
+        let rules = self.base.physical_optimizers().to_vec();
+        let state = SessionStateBuilder::new()
+            .with_config(config)
+            .with_runtime_env(Arc::clone(&self.env))
+            .with_default_features()
+            .with_physical_optimizer_rules(rules);
+        SessionContext::new_with_state(state.build())
     }
 }
 

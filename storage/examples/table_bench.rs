@@ -3,7 +3,8 @@
 //! `cargo run -p tidegate-storage --example table_bench -- [NAME=VALUE …]`; each name has a default:
 //!
 //! * `directory` (in memory): where a new table is made; it stays there.
-//! * `rows` (5000000), `buckets` (1): the table.
+//! * `rows` (5000000), `buckets` (1): the table. Several numbers of rows (`1000000,50000000`) make a table each, one after
+//!   the other, and a report of all at the end.
 //! * `changes` (100000), `commits` (10): random keys updated in each commit, and the number of commits.
 //! * `pace` (0): seconds from one commit to the next; 0 is as fast as it goes.
 //! * `key_memory` (128): MiB of key index in memory; the rest is on the disk, if there is a directory.
@@ -43,16 +44,17 @@ const FLUSH_BYTES: usize = 64 << 20;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
-/// The arguments: numbers by name, and the directory.
+/// The arguments: numbers by name, the sizes of the tables, and the directory.
 struct Arguments {
     numbers: HashMap<&'static str, f64>,
+    /// Rows of each table, one after the other.
+    rows: Vec<i64>,
     directory: Option<String>,
 }
 
 impl Arguments {
     fn read() -> Outcome<Self> {
         let mut numbers = HashMap::from([
-            ("rows", 5_000_000.0),
             ("buckets", 1.0),
             ("changes", 100_000.0),
             ("commits", 10.0),
@@ -63,16 +65,17 @@ impl Arguments {
             ("durable", 1.0),
             ("expire", 5.0),
         ]);
-        let mut directory = None;
+        let (mut directory, mut rows) = (None, vec![5_000_000]);
         for argument in std::env::args().skip(1) {
             let (name, value) = argument.split_once('=').ok_or(format!("{argument}: NAME=VALUE is expected"))?;
             match numbers.get_mut(name) {
                 Some(number) => *number = value.parse()?,
                 None if name == "directory" => directory = Some(value.to_owned()),
+                None if name == "rows" => rows = value.split(',').map(str::parse).collect::<Result<_, _>>()?,
                 None => return Err(format!("there is no argument {name}").into()),
             }
         }
-        Ok(Self { numbers, directory })
+        Ok(Self { numbers, rows, directory })
     }
 
     fn int(&self, name: &str) -> i64 {
@@ -150,10 +153,34 @@ fn quantile(values: &[f64], share: f64) -> f64 {
 
 fn main() -> Outcome<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(bench(Arguments::read()?))
+    let mut arguments = Arguments::read()?;
+    let (directory, sizes) = (arguments.directory.clone(), arguments.rows.clone());
+    let mut summaries = Vec::new();
+    for rows in &sizes {
+        if sizes.len() > 1 {
+            println!("{rows} rows");
+            arguments.directory = directory.as_ref().map(|directory| format!("{directory}/{rows}"));
+        }
+        summaries.push((rows, runtime.block_on(bench(&arguments, *rows))?));
+    }
+    if sizes.len() > 1 {
+        println!("{:>12}{:>12}{:>12}{:>16}{:>16}", "rows", "p50 ms", "p99 ms", "processor ms", "vectors KiB");
+        for (rows, Summary { p50, p99, processor, vectors }) in summaries {
+            println!("{rows:>12}{p50:>12.0}{p99:>12.0}{processor:>16.0}{vectors:>16.0}");
+        }
+    }
+    Ok(())
 }
 
-async fn bench(arguments: Arguments) -> Outcome<()> {
+/// What a commit took, merges included where it says processor.
+struct Summary {
+    p50: f64,
+    p99: f64,
+    processor: f64,
+    vectors: f64,
+}
+
+async fn bench(arguments: &Arguments, rows: i64) -> Outcome<Summary> {
     let keys = match &arguments.directory {
         Some(directory) => {
             let disk = Arc::new(LocalDirectory::new(format!("{directory}/key-index")));
@@ -184,30 +211,29 @@ async fn bench(arguments: Arguments) -> Outcome<()> {
         path: path.clone(),
         commits: 0,
         published: String::new(),
+        snapshot: 0,
         vector_bytes: 0,
         dead_rows: 0,
         expiry: None,
     };
     let schema = Arc::clone(table.writer.schema());
     let mut random = StdRng::seed_from_u64(1);
-    load(&mut table, &schema, arguments.int("rows"), &mut random).await?;
-    update(&mut table, &schema, &arguments, &mut random).await?;
+    load(&mut table, &schema, rows, &mut random).await?;
+    let summary = update(&mut table, &schema, arguments, rows, &mut random).await?;
     println!("  key index and deletion vectors {} MiB", table.writer.index_bytes() >> 20);
 
-    let started = Moment::now();
-    table.writer.compact().await?;
-    println!("merges left over: {:.2} s", started.0.elapsed().as_secs_f64());
-    table.commit().await?;
+    println!("  that was snapshot {}", table.snapshot);
+    rest(&mut table).await?;
     let json = table.published.clone();
     drop(table);
     let started = Moment::now();
     let reopened = TableWriter::open(ctx, path, &json, true, options).await?;
     report("open", reopened.row_count() as i64, &started);
-    if reopened.row_count() != arguments.int("rows") as u64 {
+    if reopened.row_count() != rows as u64 {
         return Err(format!("the table has {} rows", reopened.row_count()).into());
     }
     println!("peak resident memory: {} MiB", status_mib("VmHWM"));
-    Ok(())
+    Ok(summary)
 }
 
 /// A table whose snapshots are published one after the other.
@@ -217,6 +243,7 @@ struct Table {
     path: Path,
     commits: u64,
     published: String,
+    snapshot: u64,
     /// Of all deletion vectors; random updates rewrite them all.
     vector_bytes: usize,
     dead_rows: u64,
@@ -232,6 +259,7 @@ impl Table {
         let file = Path::from(format!("{}/snapshot/snapshot-{}", self.path, prepared.snapshot.id));
         store::create_if_absent(&*self.store, &file, prepared.snapshot.json.clone().into()).await?;
         self.published = prepared.snapshot.json;
+        self.snapshot = prepared.snapshot.id;
         let vectors = prepared.version.files.iter().filter_map(|file| file.deleted.as_ref());
         self.vector_bytes = vectors.clone().map(|vector| vector.serialized_size()).sum();
         self.dead_rows = vectors.map(|vector| vector.len()).sum();
@@ -293,8 +321,14 @@ async fn load(table: &mut Table, schema: &TableSchema, rows_in_all: i64, random:
     Ok(())
 }
 
-async fn update(table: &mut Table, schema: &TableSchema, arguments: &Arguments, random: &mut StdRng) -> Outcome<()> {
-    let (count, changes, keys) = (arguments.int("commits"), arguments.int("changes"), arguments.int("rows"));
+async fn update(
+    table: &mut Table,
+    schema: &TableSchema,
+    arguments: &Arguments,
+    keys: i64,
+    random: &mut StdRng,
+) -> Outcome<Summary> {
+    let (count, changes) = (arguments.int("commits"), arguments.int("changes"));
     let pace = Duration::from_secs_f64(arguments.numbers["pace"]);
     let (mut all, mut span) = (Span::default(), Span::default());
     let started = Moment::now();
@@ -342,6 +376,7 @@ async fn update(table: &mut Table, schema: &TableSchema, arguments: &Arguments, 
         }
     }
     let written = table.writer.merges().written();
+    let processor = Moment::now().1 - started.1 - made;
     let rows_written = (written.flushed.rows + written.merged.rows) as f64;
     report(&format!("updates, {changes} per commit"), count * changes, &started);
     println!(
@@ -360,6 +395,36 @@ async fn update(table: &mut Table, schema: &TableSchema, arguments: &Arguments, 
         table.dead_rows,
     );
     println!("  peak resident memory: {} MiB", status_mib("VmHWM"));
+    Ok(Summary {
+        p50: quantile(&all.commits, 0.5),
+        p99: quantile(&all.commits, 0.99),
+        processor: processor * 1e3 / count.max(1) as f64,
+        vectors: table.vector_bytes as f64 / 1024.0,
+    })
+}
+
+/// Lets the table rest: as a mirror does, looks every tenth of a second whether there is something to commit, until
+/// nothing has come for twice the time after which a table tidies itself.
+async fn rest(table: &mut Table) -> Outcome<()> {
+    let began = Instant::now();
+    let mut tidied = began;
+    while tidied.elapsed() < Duration::from_secs(20) {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let runs = table.writer.merges().merges().iter().any(|merge| merge.ended_ms.is_none());
+        if runs {
+            tidied = Instant::now();
+        }
+        if table.writer.is_dirty() {
+            table.commit().await?;
+            tidied = Instant::now();
+        }
+    }
+    println!(
+        "at rest after {:.1} s: {} dead rows in snapshot {}",
+        (tidied - began).as_secs_f64(),
+        table.dead_rows,
+        table.snapshot
+    );
     Ok(())
 }
 

@@ -31,7 +31,7 @@ use crate::source::position::Position;
 /// A record that lists every table is written this often; those between list what changed.
 const FULL_RECORD_EVERY: u64 = 64;
 
-/// How long the applier is idle before it looks whether a merge has ended or was asked for.
+/// How long the applier is idle before it looks whether a merge has ended, was asked for, or is due at rest.
 const IDLE: Duration = Duration::from_millis(100);
 
 /// One step for the writers, in log order.
@@ -131,7 +131,7 @@ pub(super) struct Applier {
     pub(super) flush_bytes: usize,
     pub(super) views: watch::Sender<Arc<SourceView>>,
     pub(super) shown: Arc<Shown>,
-    /// Set while a checkpoint is wanted though no row has come: outputs of merges are to be taken over.
+    /// Set while a checkpoint is wanted though no row has come: merges are to be begun, or their outputs taken over.
     pub(super) upkeep: Arc<AtomicBool>,
 }
 

@@ -34,6 +34,8 @@ use parquet::errors::ParquetError;
 use parquet::file::metadata::ParquetMetaData;
 use tidegate_storage::store::checked::{DamagedFile, FOOTER_BYTES};
 
+use super::deletions::DeletedRows;
+
 /// A data file that could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
@@ -209,16 +211,23 @@ impl AsyncFileReader for CheckedReader {
 #[derive(Clone)]
 pub(crate) struct CheckedSource {
     table: Arc<str>,
+    /// Which columns of the table the rows of every file are sorted by.
+    key: Arc<[usize]>,
     inner: Arc<dyn FileSource>,
 }
 
 impl CheckedSource {
-    pub(crate) fn new(table: Arc<str>, inner: Arc<dyn FileSource>) -> Self {
-        Self { table, inner }
+    pub(crate) fn new(table: Arc<str>, key: Arc<[usize]>, inner: Arc<dyn FileSource>) -> Self {
+        Self { table, key, inner }
+    }
+
+    /// The columns of the key, as places in the table's columns, in key order.
+    pub(crate) fn key(&self) -> &[usize] {
+        &self.key
     }
 
     fn with(&self, inner: Arc<dyn FileSource>) -> Arc<dyn FileSource> {
-        Arc::new(Self { table: Arc::clone(&self.table), inner })
+        Arc::new(Self { table: Arc::clone(&self.table), key: Arc::clone(&self.key), inner })
     }
 }
 
@@ -229,6 +238,7 @@ impl FileSource for CheckedSource {
         config: &FileScanConfig,
         partition: usize,
     ) -> Result<Arc<dyn FileOpener>> {
+        // Parquet refuses this: it is read by morsels.
         self.inner.create_file_opener(store, config, partition)
     }
 
@@ -323,7 +333,8 @@ struct CheckedMorselizer {
 impl Morselizer for CheckedMorselizer {
     fn plan_file(&self, file: PartitionedFile) -> Result<Box<dyn MorselPlanner>> {
         let named = Named { table: Arc::clone(&self.table), file: file.object_meta.location.as_ref().into() };
-        let inner = self.inner.plan_file(file).map_err(|error| named.wrap(error))?;
+        let inner = DeletedRows::select(file).and_then(|file| self.inner.plan_file(file));
+        let inner = inner.map_err(|error| named.wrap(error))?;
         Ok(Box::new(CheckedPlanner { named, inner }))
     }
 }

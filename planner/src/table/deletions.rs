@@ -1,9 +1,13 @@
 //! From a deletion vector to the row selection of a scan.
+//!
+//! The selection is made when a file is opened: a plan that is answered from statistics needs none.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use datafusion::arrow::buffer::{BooleanBuffer, MutableBuffer};
 use datafusion::common::{DataFusionError, Result};
+use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::parquet::ParquetRowSelection;
 use object_store::path::Path;
 use parquet::arrow::arrow_reader::{RowSelection, RowSelector};
@@ -11,6 +15,26 @@ use roaring::RoaringBitmap;
 
 /// Bytes of selections kept for files that are read again.
 const CACHE_BYTES: usize = 64 << 20;
+/// Runs of live rows of a selection that is a list of them, at 32 bytes each. With more, it is a bit for each row.
+const FEW_RUNS: usize = 1024;
+
+/// The rows of a data file that are gone, on their way to where the file is opened.
+#[derive(Debug)]
+pub(crate) struct DeletedRows {
+    pub(crate) cache: Arc<SelectionCache>,
+    /// All rows of the file.
+    pub(crate) rows: u64,
+    pub(crate) deleted: Arc<RoaringBitmap>,
+}
+
+impl DeletedRows {
+    /// `file` with the selection of the rows that are left, if it has any that are gone.
+    pub(crate) fn select(file: PartitionedFile) -> Result<PartitionedFile> {
+        let Some(gone) = file.extensions.get::<Self>() else { return Ok(file) };
+        let selection = gone.cache.selection(&file.object_meta.location, gone.rows, &gone.deleted)?;
+        Ok(file.with_extension(selection))
+    }
+}
 
 /// Row selections by data file. A file has one live deletion vector at a time, so the newest one asked for is kept; a query at
 /// an older checkpoint builds its own.
@@ -53,9 +77,8 @@ impl SelectionCache {
                 return Ok(entry.selection.clone());
             }
         }
-        let selectors = selectors(path, rows, deleted)?;
-        let bytes = selectors.len() * size_of::<RowSelector>();
-        let selection = ParquetRowSelection::new(RowSelection::from(selectors));
+        let (selection, bytes) = live_rows(path, rows, deleted)?;
+        let selection = ParquetRowSelection::new(selection);
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         entries.insert(path, Entry { deleted: Arc::clone(deleted), selection: selection.clone(), bytes, used: 0 });
         Ok(selection)
@@ -95,27 +118,37 @@ impl Entries {
     }
 }
 
-fn selectors(path: &Path, rows: u64, deleted: &RoaringBitmap) -> Result<Vec<RowSelector>> {
+/// The selection of the rows that are not `deleted`, and about how much memory it takes.
+fn live_rows(path: &Path, rows: u64, deleted: &RoaringBitmap) -> Result<(RowSelection, usize)> {
     if deleted.max().is_some_and(|last| u64::from(last) >= rows) {
         return Err(DataFusionError::Execution(format!(
             "the deletion vector of data file {path} names a row beyond the file's {rows} rows"
         )));
     }
+    let rows = rows as usize;
+    let mut runs = deleted.iter();
     let mut selectors = Vec::new();
-    let mut next = 0u64;
-    let mut ranges = deleted.iter();
-    while let Some(range) = ranges.next_range() {
-        let (first, end) = (u64::from(*range.start()), u64::from(*range.end()) + 1);
+    let mut next = 0;
+    while let Some(run) = runs.next_range() {
+        let (first, end) = (*run.start() as usize, *run.end() as usize + 1);
         if first > next {
-            selectors.push(RowSelector::select((first - next) as usize));
+            selectors.push(RowSelector::select(first - next));
         }
-        selectors.push(RowSelector::skip((end - first) as usize));
+        selectors.push(RowSelector::skip(end - first));
         next = end;
+        if selectors.len() > 2 * FEW_RUNS {
+            let mut bits = MutableBuffer::new(rows.div_ceil(8)).with_bitset(rows.div_ceil(8), true);
+            for row in deleted {
+                bits.as_slice_mut()[row as usize / 8] &= !(1 << (row % 8));
+            }
+            return Ok((RowSelection::from_boolean_buffer(BooleanBuffer::new(bits.into(), 0, rows)), rows.div_ceil(8)));
+        }
     }
     if rows > next {
-        selectors.push(RowSelector::select((rows - next) as usize));
+        selectors.push(RowSelector::select(rows - next));
     }
-    Ok(selectors)
+    let bytes = selectors.len() * size_of::<RowSelector>();
+    Ok((RowSelection::from(selectors), bytes))
 }
 
 #[cfg(test)]
@@ -126,8 +159,9 @@ mod tests {
     fn runs_become_selectors_that_cover_every_row() {
         let path = Path::from("f");
         let deleted: RoaringBitmap = [0, 1, 5, 9].into_iter().collect();
+        let selectors = |rows, deleted: &RoaringBitmap| live_rows(&path, rows, deleted).map(|(s, _)| Vec::from(s));
         assert_eq!(
-            selectors(&path, 10, &deleted).unwrap(),
+            selectors(10, &deleted).unwrap(),
             [
                 RowSelector::skip(2),
                 RowSelector::select(3),
@@ -136,8 +170,21 @@ mod tests {
                 RowSelector::skip(1)
             ]
         );
-        assert_eq!(selectors(&path, 3, &RoaringBitmap::new()).unwrap(), [RowSelector::select(3)]);
-        assert!(selectors(&path, 9, &deleted).unwrap_err().to_string().contains("beyond the file's 9 rows"));
+        assert_eq!(selectors(3, &RoaringBitmap::new()).unwrap(), [RowSelector::select(3)]);
+        assert!(selectors(9, &deleted).unwrap_err().to_string().contains("beyond the file's 9 rows"));
+    }
+
+    #[test]
+    fn many_runs_become_bits_that_say_the_same() {
+        let path = Path::from("f");
+        for rows in [9_999_u32, 10_000, 10_001, 10_007] {
+            let deleted: RoaringBitmap = (0..rows).filter(|row| row % 3 == 1 || row % 64 > 61).collect();
+            let (selection, bytes) = live_rows(&path, u64::from(rows), &deleted).unwrap();
+            let mask = selection.as_mask().expect("a bit for each row");
+            assert_eq!((mask.len(), bytes), (rows as usize, rows.div_ceil(8) as usize));
+            let dead = (0..rows).filter(|row| !mask.value(*row as usize));
+            assert!(dead.eq(&deleted));
+        }
     }
 
     #[test]
@@ -167,9 +214,10 @@ mod tests {
     #[test]
     fn the_cache_stays_within_its_bytes() {
         let cache = SelectionCache::default();
+        let rows = 8 * CACHE_BYTES as u64 / 4;
         let deleted = Arc::new((0..1_000_000u32).step_by(2).collect::<RoaringBitmap>());
         for file in 0..9 {
-            cache.selection(&Path::from(format!("f{file}")), 1_000_000, &deleted).unwrap();
+            cache.selection(&Path::from(format!("f{file}")), rows, &deleted).unwrap();
         }
         let entries = cache.entries.lock().unwrap();
         assert!(entries.bytes <= CACHE_BYTES && entries.bytes > 0);

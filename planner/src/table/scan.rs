@@ -22,9 +22,10 @@ use tidegate_storage::store::checked::FOOTER_BYTES;
 use tidegate_storage::table::{Candidate, TableVersion};
 
 use super::checked::{CheckedReaders, CheckedSource};
-use super::deletions::{SelectionCache, chosen_rows};
+use super::deletions::{DeletedRows, SelectionCache, chosen_rows};
 use super::evolution::{ColumnMapping, MappedColumns, initial_defaults};
 use super::key_filter::keys_asked_for;
+use super::key_order::RunOf;
 use super::statistics::{file_statistics, files_statistics, schema_id};
 
 /// Under this URL the store of the mirrored tables is registered in a runtime environment. No client can name it.
@@ -33,7 +34,7 @@ pub const STORE_URL: &str = "tidegate://store/";
 /// What scans keep from one query to the next. One for the process.
 #[derive(Debug, Default)]
 pub struct ScanCache {
-    selections: SelectionCache,
+    selections: Arc<SelectionCache>,
 }
 
 /// The plan that reads `version`, one column of `schema` after another as `projection` says.
@@ -110,7 +111,7 @@ fn scan_files(
         .with_table_parquet_options(state.default_table_options().parquet)
         .with_metadata_size_hint(FOOTER_BYTES)
         .with_parquet_file_reader_factory(Arc::new(reader));
-    let source = CheckedSource::new(Arc::clone(name), Arc::new(source));
+    let source = CheckedSource::new(Arc::clone(name), version.schema.key_indices().into(), Arc::new(source));
     let mut partitioned = Vec::with_capacity(files.len());
     for file in files {
         partitioned.push(partitioned_file(cache, version, schema, file)?);
@@ -149,12 +150,17 @@ fn partitioned_file(
         version: None,
     })
     .with_statistics(Arc::new(statistics));
+    // Files of level 0, which other engines write, may overlap.
+    if file.meta.level > 0 {
+        partitioned = partitioned.with_extension(RunOf { bucket: file.bucket, level: file.meta.level });
+    }
     let rows = u64::try_from(file.meta.row_count).map_err(|_| corrupt("a negative number of rows"))?;
     if let Some(chosen) = chosen {
         return Ok(partitioned.with_extension(chosen_rows(&file.path, rows, chosen)?));
     }
     if let Some(deleted) = file.deleted.as_ref().filter(|deleted| !deleted.is_empty()) {
-        partitioned = partitioned.with_extension(cache.selections.selection(&file.path, rows, deleted)?);
+        let (cache, deleted) = (Arc::clone(&cache.selections), Arc::clone(deleted));
+        partitioned = partitioned.with_extension(DeletedRows { cache, rows, deleted });
     }
     Ok(partitioned)
 }

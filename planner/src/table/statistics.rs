@@ -3,7 +3,9 @@
 //! The number of rows is exact, which is what answers an unfiltered `count(*)`, and so are the bounds of the key in most cases. Null counts are left out: an exact one of a
 //! file beside an exact number of *live* rows would let the Parquet source take a column for constant, and fill it with NULLs.
 
-use datafusion::arrow::datatypes::Schema;
+use std::cmp::Ordering;
+
+use datafusion::arrow::datatypes::{DataType, Schema};
 use datafusion::common::stats::Precision;
 use datafusion::common::{ColumnStatistics, ScalarValue, Statistics};
 use tidegate_storage::paimon::{DataFileMeta, binary_row};
@@ -17,62 +19,102 @@ pub(crate) fn files_statistics<'a>(
 ) -> Statistics {
     let mut total = Statistics::new_unknown(schema);
     let (mut rows, mut bytes) = (0u64, 0u64);
-    let mut bounds: Option<Option<Bounds>> = None;
+    let mut bounds = Some(Vec::new());
     for file in files {
         rows += file.row_count();
         bytes += u64::try_from(file.meta.file_size).unwrap_or_default();
-        let of_file = key_bounds(version, file, schema).map(|(min, max)| Bounds::of(file, min, max));
-        bounds = Some(match (bounds.take(), of_file) {
-            (None, of_file) => of_file,
-            (Some(Some(all)), Some(of_file)) => all.widen(of_file),
-            (Some(_), _) => None,
+        let of_file = key_bounds(version, file, schema);
+        bounds = bounds.zip(of_file).map(|(mut bounds, (min, max))| {
+            bounds.push(Bounds { file, min, max });
+            bounds
         });
     }
     total.num_rows = Precision::Exact(rows as usize);
     total.total_byte_size = Precision::Inexact(bytes as usize);
-    if let (Some(Some(bounds)), Some(&key)) = (bounds, version.schema.key_indices().first()) {
-        let precision = |(value, is_live)| if is_live { Precision::Exact(value) } else { Precision::Inexact(value) };
+    if let (Some(mut bounds), Some(&key)) = (bounds, version.schema.key_indices().first()) {
+        let wanted = schema.field(key).data_type();
         total.column_statistics[key] = ColumnStatistics {
-            min_value: precision(bounds.min),
-            max_value: precision(bounds.max),
+            min_value: outermost(version, &mut bounds, Side::Min, wanted),
+            max_value: outermost(version, &mut bounds, Side::Max, wanted),
             ..ColumnStatistics::new_unknown()
         };
     }
     total
 }
 
-/// The smallest and the largest value of the first key column, each with whether a live row is known to have it. That
-/// answers `min` and `max` of the key without a scan, unless the very row has been deleted.
-struct Bounds {
-    min: (ScalarValue, bool),
-    max: (ScalarValue, bool),
+/// The smallest and the largest value of the first key column in a file, deleted rows included.
+struct Bounds<'a> {
+    file: &'a LiveFile,
+    min: ScalarValue,
+    max: ScalarValue,
 }
 
-impl Bounds {
-    /// A file is sorted by its key: its first row has the smallest value, and its last row the largest.
-    fn of(file: &LiveFile, min: ScalarValue, max: ScalarValue) -> Self {
-        let is_live = |row: i64| {
-            let row = u32::try_from(row).ok();
-            row.is_some_and(|row| !file.deleted.as_ref().is_some_and(|deleted| deleted.contains(row)))
-        };
-        Self { min: (min, is_live(0)), max: (max, is_live(file.meta.row_count - 1)) }
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Min,
+    Max,
+}
+
+impl Bounds<'_> {
+    fn at(&self, side: Side) -> &ScalarValue {
+        match side {
+            Side::Min => &self.min,
+            Side::Max => &self.max,
+        }
     }
 
-    /// Of both; none if the values cannot be compared.
-    fn widen(self, other: Self) -> Option<Self> {
-        use std::cmp::Ordering;
-        let of_both = |a: (ScalarValue, bool), b: (ScalarValue, bool), wanted| {
-            Some(match a.0.partial_cmp(&b.0)? {
-                Ordering::Equal => (a.0, a.1 || b.1),
-                order if order == wanted => a,
-                _ => b,
-            })
+    /// The same of the live rows: nothing if there are none, an error if it is not known.
+    fn live_at(&self, version: &TableVersion, side: Side, wanted: &DataType) -> Option<Result<ScalarValue, ()>> {
+        let (first, last) = self.file.first_and_last_live()?;
+        // A file is sorted by its key.
+        let (row, outer) = match side {
+            Side::Min => (first, 0),
+            Side::Max => (last, self.file.meta.row_count - 1),
         };
-        Some(Self {
-            min: of_both(self.min, other.min, Ordering::Less)?,
-            max: of_both(self.max, other.max, Ordering::Greater)?,
-        })
+        if i64::from(row) == outer {
+            return Some(Ok(self.at(side).clone()));
+        }
+        let value = version.first_key_value(self.file, row);
+        let value = value.and_then(|value| ScalarValue::try_from_array(&value, 0).ok()?.cast_to(wanted).ok());
+        Some(value.filter(|value| !value.is_null()).ok_or(()))
     }
+}
+
+/// The smallest or the largest value of the first key column. If it is exact, it answers `min` or `max` of the key without a
+/// scan: where the outermost row of a file has been deleted, the key index knows the next one that has not.
+fn outermost(
+    version: &TableVersion,
+    bounds: &mut [Bounds<'_>],
+    side: Side,
+    wanted: &DataType,
+) -> Precision<ScalarValue> {
+    let outside = match side {
+        Side::Min => Ordering::Less,
+        Side::Max => Ordering::Greater,
+    };
+    let comparable = bounds.iter().all(|file| file.at(side).partial_cmp(bounds[0].at(side)).is_some());
+    if bounds.is_empty() || !comparable {
+        return Precision::Absent;
+    }
+    bounds.sort_by(|a, b| {
+        let order = a.at(side).partial_cmp(b.at(side)).unwrap_or(Ordering::Equal);
+        if side == Side::Min { order } else { order.reverse() }
+    });
+    let outer = bounds[0].at(side).clone();
+    let mut found: Option<ScalarValue> = None;
+    for file in bounds.iter() {
+        if found.as_ref().is_some_and(|found| file.at(side).partial_cmp(found) != Some(outside)) {
+            break;
+        }
+        match file.live_at(version, side, wanted) {
+            Some(Err(())) => return Precision::Inexact(outer),
+            Some(Ok(value)) if found.as_ref().is_none_or(|found| value.partial_cmp(found) == Some(outside)) => {
+                found = Some(value);
+            }
+            _ => {}
+        }
+    }
+    found.map_or(Precision::Inexact(outer), Precision::Exact)
 }
 
 pub(crate) fn table_statistics(version: &TableVersion, schema: &Schema) -> Statistics {

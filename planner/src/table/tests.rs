@@ -189,7 +189,7 @@ impl Fixture {
         for (name, value) in settings {
             config.options_mut().set(name, value).unwrap();
         }
-        let context = SessionContext::new_with_config_rt(config, Arc::clone(self.runtime.env()));
+        let context = self.runtime.bare_session(config);
         let table = self.runtime.table("shop.orders", Arc::new(self.version.clone()));
         context.register_table("orders", Arc::new(table)).unwrap();
         let schema = self.version.schema.arrow_schema();
@@ -249,6 +249,9 @@ const EXACT: &[&str] = &[
     "SELECT id, amount FROM {t} WHERE amount IS NOT NULL ORDER BY amount DESC, id LIMIT 10",
     "SELECT id FROM {t} WHERE id >= 2500 ORDER BY id LIMIT 20 OFFSET 5",
     "SELECT id FROM {t} WHERE created >= '2023-11-15T00:00:00' ORDER BY created DESC, id LIMIT 7",
+    "SELECT id AS x, row_number() OVER (ORDER BY id) AS n FROM {t} WHERE customer < 40 ORDER BY x LIMIT 50",
+    "SELECT x FROM (SELECT id AS x, customer AS id FROM {t}) ORDER BY id, x LIMIT 20",
+    "SELECT id FROM {t} ORDER BY id, customer OFFSET 8000",
     "SELECT a.id FROM {t} a JOIN {t} b ON a.id = b.customer WHERE b.id < 300 ORDER BY a.id, b.id",
 ];
 
@@ -640,6 +643,108 @@ async fn keys_are_looked_up_where_they_are() {
                 assert!(candidates.len() <= 1);
                 assert!(candidates.iter().all(|found| found.rows.as_ref().unwrap().len() <= most));
             }
+        }
+    }
+}
+
+/// The outermost rows may be gone: the key index knows those behind them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bounds_of_the_key_need_no_scan() {
+    let fixture = Fixture::new(orders());
+    let ctx = WriterContext {
+        store: Arc::clone(&fixture.store),
+        clock: Arc::new(SystemClock),
+        commit_user: "test".to_owned(),
+        resources: Arc::default(),
+    };
+    let options = TableOptions { buckets: 2, rows_per_file: 100, compaction: false, ..TableOptions::default() };
+    let path = Path::from("shop.db/orders");
+    let mut writer = TableWriter::create(ctx, path.clone(), orders(), options).await.unwrap();
+    let schema = Arc::clone(writer.schema());
+    let mut numbers = Numbers(3);
+    // Of the first file nothing is left at either end, then of none of its rows.
+    let steps =
+        [(RowKind::Upsert, 0, 1000), (RowKind::Delete, 0, 7), (RowKind::Delete, 985, 15), (RowKind::Delete, 7, 300)];
+    let mut live: Vec<i64> = Vec::new();
+    for (commit, (kind, first, count)) in steps.into_iter().enumerate() {
+        writer.apply(rows(&schema, first, count, &mut numbers), vec![kind; count as usize]).unwrap();
+        match kind {
+            RowKind::Upsert => live.extend(first..first + count),
+            _ => live.retain(|id| !(first..first + count).contains(id)),
+        }
+        let prepared = writer.prepare(commit as u64 + 1, BTreeMap::new()).await.unwrap();
+        let loaded = TableVersion::load(&fixture.store, &path, &prepared.snapshot.json).await.unwrap();
+        for (version, knows_keys) in [(prepared.version, true), (Arc::new(loaded), false)] {
+            let context = fixture.runtime.bare_session(SessionConfig::new().with_target_partitions(2));
+            context.register_table("orders", Arc::new(fixture.runtime.table("shop.orders", version))).unwrap();
+            let sql = "SELECT count(*) AS n, min(id) AS a, max(id) AS z FROM orders";
+            let expected = format!("| {:<3} | {} | {} |", live.len(), live[0], live[live.len() - 1]);
+            let shown = answer(&context, sql).await.concat();
+            let plain = |text: &str| text.split_whitespace().collect::<String>();
+            assert!(plain(&shown).contains(&plain(&expected)), "{shown} instead of {expected}");
+            let plan = context.sql(sql).await.unwrap().create_physical_plan().await.unwrap();
+            let plan = displayable(plan.as_ref()).indent(true).to_string();
+            let scans = plan.contains("DataSourceExec");
+            assert_eq!(scans, !knows_keys && commit > 0, "{plan}");
+        }
+    }
+}
+
+/// Runs are merged instead of sorting rows, however files were dealt out.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_come_in_the_order_of_the_key_without_a_sort() {
+    let fixture = Fixture::new(orders());
+    let ctx = WriterContext {
+        store: Arc::clone(&fixture.store),
+        clock: Arc::new(SystemClock),
+        commit_user: "test".to_owned(),
+        resources: Arc::default(),
+    };
+    let mut schema = orders();
+    schema.primary_keys = vec!["customer".to_owned(), "id".to_owned()];
+    schema.fields[1].nullable = false;
+    for (schema, by) in [(orders(), ["id", "id"]), (schema, ["customer", "customer, id"])] {
+        let options = TableOptions { buckets: 3, rows_per_file: 150, compaction: false, ..TableOptions::default() };
+        let path = Path::from(format!("shop.db/by {}", by[1]));
+        let mut writer = TableWriter::create(ctx.clone(), path, schema, options).await.unwrap();
+        let schema = Arc::clone(writer.schema());
+        let mut numbers = Numbers(5);
+        let mut version = None;
+        for (commit, (kind, first, count)) in
+            [(RowKind::Upsert, 0, 2000), (RowKind::Upsert, 300, 400), (RowKind::Delete, 350, 70)]
+                .into_iter()
+                .enumerate()
+        {
+            // The customer is told by the id, as it is part of a key.
+            let mut columns = rows(&orders(), first, count, &mut numbers).columns().to_vec();
+            columns[1] = Arc::new((first..first + count).map(|id| Some((id * 7 % 50) as i32)).collect::<Int32Array>());
+            let batch = RecordBatch::try_new(schema.arrow_schema(), columns).unwrap();
+            writer.apply(batch, vec![kind; count as usize]).unwrap();
+            version = Some(writer.prepare(commit as u64 + 1, BTreeMap::new()).await.unwrap().version);
+        }
+        let version = version.unwrap();
+        assert!(version.files.len() > 15, "{}", version.files.len());
+        let context = fixture.runtime.bare_session(SessionConfig::new().with_target_partitions(2));
+        context.register_table("t", Arc::new(fixture.runtime.table("shop.orders", version))).unwrap();
+        for (order, limit, sorts) in [
+            (by[1].to_owned(), "", false),
+            (by[0].to_owned(), " LIMIT 10", false),
+            (format!("{} DESC", by[0]), "", true),
+            ("status".to_owned(), "", true),
+        ] {
+            let sql = format!("SELECT {}, status FROM t WHERE status <> 'lost' ORDER BY {order}{limit}", by[1]);
+            let plan = context.sql(&sql).await.unwrap().create_physical_plan().await.unwrap();
+            let shown = displayable(plan.as_ref()).indent(true).to_string();
+            assert_eq!(shown.contains("SortExec"), sorts, "{sql}\n{shown}");
+        }
+        for limit in ["", " LIMIT 1", " LIMIT 33 OFFSET 340"] {
+            let sorted = format!("SELECT id, status, customer FROM t ORDER BY {}{limit}", by[1]);
+            // A key that is not a plain column is sorted by.
+            let keys = by[1].replace("id", "id + 0");
+            let reference = format!("SELECT id, status, customer FROM t ORDER BY {keys}{limit}");
+            let plan = context.sql(&reference).await.unwrap().create_physical_plan().await.unwrap();
+            assert!(displayable(plan.as_ref()).indent(true).to_string().contains("SortExec"));
+            assert_eq!(answer(&context, &sorted).await, answer(&context, &reference).await, "{sorted}");
         }
     }
 }

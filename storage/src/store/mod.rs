@@ -10,6 +10,7 @@
 //! * [`measured`]: how many requests there were, how large, and how long they took.
 //! * [`watched`]: which requests are under way, and for how long.
 //! * [`durable`]: files on the local disk survive a power cut.
+//! * [`on_runtime`]: requests of threads that stand back behind others are carried out by threads that do not.
 //! * [`faulty`]: a test double that fails, delays, loses answers and fills up; [`dying`]: one whose process dies.
 
 pub mod caching;
@@ -19,6 +20,7 @@ pub mod dying;
 pub mod faulty;
 mod kept;
 pub mod measured;
+pub(crate) mod on_runtime;
 mod open;
 mod pieces;
 mod probe;

@@ -77,6 +77,25 @@ async fn durable_files_behave_like_local_files() {
     upload.put_part(" second".into()).await.unwrap();
     upload.complete().await.unwrap();
     assert_eq!(read(&store, &Path::from("a/parts")).await.unwrap(), "first, second");
+    // Parts may be written side by side, and an upload that is given up leaves nothing.
+    let mut upload = store.put_multipart(&Path::from("a/parts")).await.unwrap();
+    let parts = ["third", ", and", " fourth"].map(|part| upload.put_part(part.into()));
+    let [first, second, third] = parts;
+    third.await.unwrap();
+    first.await.unwrap();
+    assert_eq!(read(&store, &Path::from("a/parts")).await.unwrap(), "first, second");
+    second.await.unwrap();
+    upload.complete().await.unwrap();
+    assert!(upload.complete().await.is_err());
+    drop(upload);
+    assert_eq!(read(&store, &Path::from("a/parts")).await.unwrap(), "third, and fourth");
+    for aborts in [true, false] {
+        let mut upload = store.put_multipart(&Path::from("a/given up")).await.unwrap();
+        upload.put_part("x".into()).await.unwrap();
+        if aborts {
+            upload.abort().await.unwrap();
+        }
+    }
     let names: Vec<_> =
         store.list(Some(&Path::from("a"))).map_ok(|object| object.location).try_collect().await.unwrap();
     assert_eq!(names.len(), 2, "{names:?}");
@@ -297,5 +316,17 @@ async fn what_a_dead_process_was_writing_is_found_and_deleted() {
     delete(&*store, &unfinished[0].location).await.unwrap();
     assert!(!left.exists());
     assert!(directory.path().join("a/b/whole").exists());
+    // One of this process's number, as there are in containers, left names that are used again.
+    let store = DurableFiles::new(LocalFileSystem::new_with_prefix(directory.path()).unwrap());
+    let path = Path::from("a/b/new");
+    for number in 0..3 {
+        std::fs::write(durable::unfinished_name(&directory.path().join("a/b/new"), number), "old").unwrap();
+    }
+    assert_eq!(create_if_absent(&store, &path, bytes("new")).await.unwrap(), CreateOutcome::Created);
+    assert_eq!(read(&store, &path).await.unwrap(), "new");
+    let mut upload = store.put_multipart(&path).await.unwrap();
+    upload.put_part("newer".into()).await.unwrap();
+    upload.complete().await.unwrap();
+    assert_eq!(read(&store, &path).await.unwrap(), "newer");
     assert!(store.list(Some(&Path::from("nowhere"))).try_collect::<Vec<_>>().await.unwrap().is_empty());
 }

@@ -235,6 +235,13 @@ impl Bucket {
         levels
     }
 
+    /// Whether merging has fallen so far behind that it must not wait for a quiet moment.
+    pub(crate) fn is_in_haste(&self) -> bool {
+        let (live, dead) =
+            self.files.iter().fold((0, 0), |(live, dead), file| (live + file.live(), dead + file.deleted.len()));
+        levels::is_behind(self.taken_levels().len(), live, dead)
+    }
+
     /// The runs below the top that are not being merged.
     pub(crate) fn idle_runs(&self) -> Vec<Run> {
         let mut runs = Vec::new();

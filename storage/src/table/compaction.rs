@@ -8,10 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
+use futures::FutureExt;
+use futures::future::{self, BoxFuture, Either};
 use roaring::RoaringBitmap;
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
+use tokio::sync::{oneshot, watch};
+use tokio::task::{JoinHandle, yield_now};
 
 use super::bucket::{Bucket, FullMerge, Reserved, carry};
 use super::keys::KeyRange;
@@ -26,6 +28,8 @@ use crate::paimon::data_file::Age;
 
 /// Fewer dead rows than this are not worth a rewrite.
 const MIN_DEAD_ROWS: u64 = 1024;
+/// The share of dead rows from which a file is rewritten while no rows come.
+const DEAD_SHARE_AT_REST: f64 = 0.05;
 /// A file at the top that is replaced sooner than this after it was made is not worth the work of compressing for size.
 const SHORT_LIFE_MS: i64 = 600_000;
 /// A run below the top of fewer rows is soon merged anyway.
@@ -53,26 +57,47 @@ impl Plan {
     }
 }
 
-/// The most useful merge in a bucket, of the short ones only if `may_be_long` is not set. `loading`: pages are coming,
-/// and the top must keep its gaps for them.
-pub(crate) fn plan(bucket: &Bucket, layout: &Layout, loading: bool, may_be_long: bool) -> Option<Plan> {
-    let plan = most_useful(bucket, layout, loading, true)?;
+/// What goes on around merges.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Times {
+    /// Snapshot pages are coming, and the top must keep its gaps for them.
+    Loading,
+    /// Rows are coming.
+    Busy,
+    /// No rows have come for a while: there is time to tidy.
+    Rest,
+}
+
+impl Times {
+    /// The share of dead rows from which a file is rewritten.
+    fn dead_share(self, layout: &Layout) -> f64 {
+        match self {
+            Self::Loading | Self::Busy => layout.options.dead_share,
+            Self::Rest => layout.options.dead_share.min(DEAD_SHARE_AT_REST),
+        }
+    }
+}
+
+/// The most useful merge in a bucket, of the short ones only if `may_be_long` is not set.
+pub(crate) fn plan(bucket: &Bucket, layout: &Layout, times: Times, may_be_long: bool) -> Option<Plan> {
+    let plan = most_useful(bucket, layout, times, true)?;
     if may_be_long || !plan.is_long(bucket) {
         return Some(plan);
     }
     // Runs go on being merged below the top meanwhile.
-    most_useful(bucket, layout, loading, false).filter(|plan| !plan.is_long(bucket))
+    most_useful(bucket, layout, times, false).filter(|plan| !plan.is_long(bucket))
 }
 
 /// The most useful merge in a bucket; one into the top only if `to_top` is set.
-fn most_useful(bucket: &Bucket, layout: &Layout, loading: bool, to_top: bool) -> Option<Plan> {
+fn most_useful(bucket: &Bucket, layout: &Layout, times: Times, to_top: bool) -> Option<Plan> {
+    let loading = times == Times::Loading;
     if bucket.full_merge == FullMerge::Wanted && !loading {
         // It needs all files, so those that are being merged come first.
         let idle = bucket.reserved.is_empty() && !bucket.files.is_empty();
         let inputs = (0..bucket.files.len()).collect();
         return idle.then_some(Plan { inputs, level: TOP, reason: MergeReason::Request });
     }
-    let share = layout.options.dead_share;
+    let share = times.dead_share(layout);
     let is_dead = |file: &DataFile| {
         let dead = file.deleted.len();
         dead >= MIN_DEAD_ROWS && dead as f64 > file.rows() as f64 * share
@@ -181,6 +206,8 @@ pub(crate) struct Job {
     /// The names of the inputs.
     inputs: Vec<String>,
     dead: DeadRows,
+    /// Whether it must not stand back any more.
+    haste: watch::Sender<bool>,
     stop: Arc<AtomicBool>,
     handle: JoinHandle<Result<Output>>,
     reason: MergeReason,
@@ -255,27 +282,37 @@ impl Job {
         });
         let stop = Arc::new(AtomicBool::new(false));
         let (number, level, is_long) = (bucket.number, plan.level, plan.is_long(bucket));
+        // Somebody waits for what was asked for.
+        let haste = watch::Sender::new(plan.reason == MergeReason::Request || bucket.is_in_haste());
+        let hurried = haste.subscribe();
         let (stopped, shared_dead) = (Arc::clone(&stop), Arc::clone(&dead));
         let (of_merge, shared_log) = (Arc::clone(layout), Arc::clone(log));
         let handle = tokio::spawn(async move {
-            let _turn = of_merge.ctx.resources.merges.turn(is_long).await?;
+            let resources = Arc::clone(&of_merge.ctx.resources);
+            let _turn = resources.merges.turn(is_long, hurried.clone()).await?;
             shared_log.set(id, MergeState::Running);
-            let work = {
-                let (layout, runtime) = (Arc::clone(&of_merge), Handle::current());
-                move || runtime.block_on(run(&layout, number, level, &files, &shared_dead, stopped))
+            let layout = of_merge.on_runtime();
+            let work = async move { run(&layout, number, level, &files, &shared_dead, stopped).await };
+            let hurry = {
+                let resources = Arc::clone(&resources);
+                async move { resources.merges.hurry(hurried).await }
             };
-            let output = on_a_thread(work).await;
+            let output = on_a_thread(work.boxed(), hurry.boxed()).await;
             let state = output.as_ref().map_or_else(|e| MergeState::Failed(e.to_string()), |_| MergeState::Written);
             shared_log.set(id, state);
             output
         });
         let (log, layout, reason) = (Arc::clone(log), Arc::clone(layout), plan.reason);
-        Some(Self { bucket: index, is_long, reserved, inputs, dead, stop, handle, reason, log, id, layout })
+        Some(Self { bucket: index, is_long, reserved, inputs, dead, haste, stop, handle, reason, log, id, layout })
     }
 
-    /// Tells the merge which rows of its inputs have died by now. `buckets` are the writer's.
-    pub(crate) fn note_dead(&self, buckets: &[Bucket]) {
+    /// Tells the merge which rows of its inputs have died by now, and whether it has to make haste. `buckets` are the
+    /// writer's.
+    pub(crate) fn note(&self, buckets: &[Bucket]) {
         let Some(bucket) = buckets.get(self.bucket) else { return };
+        if bucket.is_in_haste() {
+            self.haste.send_replace(true);
+        }
         *locked(&self.dead) = bucket.dead_rows(self.inputs.iter().map(String::as_str));
     }
 
@@ -312,18 +349,28 @@ fn locked(dead: &DeadRows) -> MutexGuard<'_, Vec<Arc<RoaringBitmap>>> {
 impl Drop for Job {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
+        // The sooner it sees that, the sooner another merge has its turn.
+        self.haste.send_replace(true);
     }
 }
 
-/// How far merges stand back behind commits and queries when there is not enough processor for all, as `nice` counts.
+/// Where that policy is refused, the lowest ordinary priority.
 #[cfg(target_os = "linux")]
 const NICE: i32 = 19;
 
-/// Lowers the priority of the calling thread, where that is possible.
+/// Lets the calling thread have the time that no other wants, where that is possible.
+///
+/// On Linux that is a policy of its own. A thread that is merely nice makes its processor count as busy: the two halves
+/// of a flush then share the other one, though each could have one to itself.
 fn stand_back() {
     #[cfg(target_os = "linux")]
-    // SAFETY: the function takes numbers only. On Linux a process of 0 means the calling thread.
-    let refused = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) } != 0;
+    let refused = {
+        let parameters = libc::sched_param { sched_priority: 0 };
+        // SAFETY: the parameters outlive the call, which only reads them. On Linux 0 means the calling thread.
+        let refused = unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const parameters) } != 0;
+        // SAFETY: the function takes numbers only.
+        refused && unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) } != 0
+    };
     #[cfg(not(target_os = "linux"))]
     let refused = true;
     if refused {
@@ -331,16 +378,38 @@ fn stand_back() {
     }
 }
 
-/// Runs `work` on a thread of its own that stands back behind others.
-async fn on_a_thread<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+/// Polls `work` on a thread of its own, which stands back behind others until `hurry` ends. A thread that stood back may
+/// not come forward again without privileges, so the work moves to another one then.
+async fn on_a_thread<T: Send + 'static>(
+    work: BoxFuture<'static, Result<T>>,
+    hurry: BoxFuture<'static, ()>,
+) -> Result<T> {
+    let runtime = Handle::current();
+    let polled = on_new_thread(move || {
+        stand_back();
+        match runtime.block_on(future::select(work, hurry)) {
+            Either::Left((output, _)) => Either::Right(output),
+            Either::Right(((), work)) => Either::Left(work),
+        }
+    });
+    match polled.await? {
+        Either::Right(output) => output,
+        Either::Left(work) => {
+            let runtime = Handle::current();
+            on_new_thread(move || runtime.block_on(work)).await?
+        }
+    }
+}
+
+/// The outcome of `work` on a thread of its own.
+async fn on_new_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
     let (sender, receiver) = oneshot::channel();
     let thread = thread::Builder::new().name("merge".to_owned()).spawn(move || {
-        stand_back();
         // Nobody waits any more if the writer is gone.
         let _ = sender.send(work());
     });
     thread.map_err(|error| Error::Invalid(format!("no thread could be started for a merge: {error}")))?;
-    receiver.await.map_err(|_| Error::invalid("a merge broke off"))?
+    receiver.await.map_err(|_| Error::invalid("a merge broke off"))
 }
 
 async fn run(
@@ -365,7 +434,7 @@ async fn run(
     let inputs = files.iter().map(|file| Input::file(file, &file.deleted)).collect();
     let mut out = RunWriter::new(layout, bucket, level, sequence, FileSource::Compact).aged(age).stopped_by(stop);
     match merge(layout, inputs, &mut out).await {
-        Ok(()) => catch_up(layout, files, dead, out.finish().await?),
+        Ok(()) => catch_up(layout, files, dead, out.finish().await?).await,
         Err(error) => {
             out.abort().await;
             Err(error)
@@ -375,7 +444,7 @@ async fn run(
 
 /// Rows died while the merge ran, perhaps millions. They are looked for in the output here, not by the writer, which
 /// has a commit to finish; it is left those of a moment.
-fn catch_up(layout: &Layout, inputs: &[DataFile], dead: &DeadRows, mut files: Vec<DataFile>) -> Result<Output> {
+async fn catch_up(layout: &Layout, inputs: &[DataFile], dead: &DeadRows, mut files: Vec<DataFile>) -> Result<Output> {
     let (empty, written) = (layout.codec.empty(), Amount::of(&files));
     let mut carried: Vec<_> = inputs.iter().map(|file| Arc::clone(&file.deleted)).collect();
     for _ in 0..CATCH_UP_ROUNDS {
@@ -386,10 +455,74 @@ fn catch_up(layout: &Layout, inputs: &[DataFile], dead: &DeadRows, mut files: Ve
             died_rows += died.len();
             carry(input, &died, &empty, &mut files)?;
             *known = newest;
+            yield_now().await;
         }
         if died_rows < FEW_DEAD_ROWS {
             break;
         }
     }
     Ok(Output { files, written, carried })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Poll;
+
+    use super::*;
+
+    /// Work that ends as soon as it is polled on a second thread.
+    fn moves_on() -> BoxFuture<'static, Result<u32>> {
+        let mut first = None;
+        future::poll_fn(move |_| {
+            let here = thread::current().id();
+            if *first.get_or_insert(here) == here { Poll::Pending } else { Poll::Ready(Ok(7)) }
+        })
+        .boxed()
+    }
+
+    #[tokio::test]
+    async fn work_moves_to_another_thread_in_haste() {
+        let (haste, hurry) = oneshot::channel::<()>();
+        let work = tokio::spawn(on_a_thread(moves_on(), hurry.map(drop).boxed()));
+        yield_now().await;
+        assert!(!work.is_finished());
+        haste.send(()).unwrap();
+        assert_eq!(work.await.unwrap().unwrap(), 7);
+    }
+
+    #[tokio::test]
+    async fn work_ends_where_it_began_without_haste() {
+        assert_eq!(on_a_thread(async { Ok(7) }.boxed(), future::pending().boxed()).await.unwrap(), 7);
+        let fails = async { Err::<(), _>(Error::invalid("x")) };
+        assert!(on_a_thread(fails.boxed(), future::ready(()).boxed()).await.is_err());
+    }
+
+    /// How the system schedules the calling thread.
+    #[cfg(target_os = "linux")]
+    fn policy() -> i32 {
+        // SAFETY: the function takes a number only. On Linux 0 means the calling thread.
+        unsafe { libc::sched_getscheduler(0) }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn requests_of_a_thread_that_stands_back_are_not_carried_out_by_such_threads() {
+        use object_store::ObjectStoreExt;
+
+        let seen = Arc::new(Mutex::new(0));
+        let directory = tempfile::tempdir().unwrap();
+        let store = crate::store::open(directory.path().to_str().unwrap(), &[]).unwrap();
+        let path = object_store::path::Path::from("a");
+        store.put(&path, "x".into()).await.unwrap();
+        let on_runtime = crate::store::on_runtime::OnRuntime::new(store, Handle::current());
+        let noted = Arc::clone(&seen);
+        let work = async move {
+            *noted.lock().unwrap() = policy();
+            assert_eq!(on_runtime.get(&path).await.unwrap().bytes().await.unwrap(), "x");
+            Ok(())
+        };
+        on_a_thread(work.boxed(), future::pending().boxed()).await.unwrap();
+        let here = tokio::task::spawn_blocking(policy).await.unwrap();
+        assert_eq!((*seen.lock().unwrap(), here), (libc::SCHED_IDLE, libc::SCHED_OTHER));
+    }
 }

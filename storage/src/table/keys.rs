@@ -5,8 +5,9 @@
 //! values as unsigned bytes.
 
 use std::cmp::Ordering;
+use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, BinaryArray};
+use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, Int64Array};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Int64Type};
 use arrow::row::{RowConverter, SortField};
@@ -353,6 +354,30 @@ impl KeyCodec {
         RowConverter::new(fields).map_err(|error| Error::invalid(format!("these columns cannot be a key: {error}")))
     }
 
+    /// The columns that these keys were encoded from.
+    pub(crate) fn decode(&self, keys: &Keys) -> Result<Vec<ArrayRef>> {
+        match (keys, self.types.as_slice()) {
+            (Keys::Int(keys), [data_type]) if self.form == Form::Int => {
+                Ok(vec![from_int64(&(Arc::new(Int64Array::from(keys.clone())) as ArrayRef), data_type)?])
+            }
+            (Keys::Bytes(keys), [data_type]) if self.form == Form::Raw => {
+                let keys = BinaryArray::from_iter_values((0..KeyList::len(keys)).map(|index| keys.at(index)));
+                let keys = Arc::new(keys) as ArrayRef;
+                let column = cast(&keys, data_type);
+                Ok(vec![column.map_err(|error| Error::invalid(format!("a key cannot be read as text: {error}")))?])
+            }
+            (Keys::Bytes(keys), _) if self.form == Form::Rows => {
+                let converter = self.converter()?;
+                let parser = converter.parser();
+                let rows = (0..KeyList::len(keys)).map(|index| parser.parse(keys.at(index)));
+                converter
+                    .convert_rows(rows)
+                    .map_err(|error| Error::invalid(format!("a key cannot be decoded: {error}")))
+            }
+            _ => Err(Error::invalid("keys of another form than the table's")),
+        }
+    }
+
     /// The keys of the rows of `columns`. NULL has no place in a key.
     pub(crate) fn encode(&self, columns: &[ArrayRef]) -> Result<Keys> {
         if columns.len() != self.types.len() {
@@ -395,6 +420,14 @@ impl KeyCodec {
                 Ok(Keys::Bytes(keys))
             }
         }
+    }
+}
+
+fn from_int64(column: &ArrayRef, data_type: &DataType) -> Result<ArrayRef> {
+    let bad = |error| Error::invalid(format!("a key cannot be made from a number: {error}"));
+    match data_type {
+        DataType::Date32 => cast(&cast(column, &DataType::Int32).map_err(bad)?, data_type).map_err(bad),
+        _ => cast(column, data_type).map_err(bad),
     }
 }
 
@@ -443,5 +476,37 @@ impl KeyRange {
         } else {
             Ordering::Equal
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{Date32Array, Int8Array, StringArray, TimestampMicrosecondArray};
+
+    use super::*;
+
+    #[test]
+    fn keys_decode_to_what_they_were_encoded_from() {
+        let columns: [Vec<ArrayRef>; 6] = [
+            vec![Arc::new(Int64Array::from(vec![i64::MIN, -1, i64::MAX]))],
+            vec![Arc::new(Int8Array::from(vec![-128, 0, 127]))],
+            vec![Arc::new(Date32Array::from(vec![-719_162, 0, 20_000]))],
+            vec![Arc::new(TimestampMicrosecondArray::from(vec![-1, 0, 1 << 50]))],
+            vec![Arc::new(StringArray::from(vec!["", "a", "\u{10ffff}"]))],
+            vec![Arc::new(StringArray::from(vec!["", "a", "b"])), Arc::new(Int64Array::from(vec![3, -2, 1]))],
+        ];
+        for columns in columns {
+            let types: Vec<DataType> = columns.iter().map(|column| column.data_type().clone()).collect();
+            let codec = KeyCodec::new(types).unwrap();
+            let keys = codec.encode(&columns).unwrap();
+            assert_eq!(codec.decode(&keys).unwrap(), columns);
+            assert_eq!(codec.decode(&codec.empty()).unwrap()[0].len(), 0);
+        }
+    }
+
+    #[test]
+    fn keys_of_another_table_are_not_decoded() {
+        let codec = KeyCodec::new(vec![DataType::Int64]).unwrap();
+        assert!(codec.decode(&Keys::Bytes(ByteKeys::default())).is_err());
     }
 }

@@ -7,12 +7,14 @@ use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::SchemaRef;
 use bytes::Bytes;
 use object_store::path::Path;
+use tokio::runtime::Handle;
 
 use super::keys::KeyCodec;
 use super::names::Names;
 use super::{TableOptions, WriterContext};
 use crate::error::{Error, Result};
 use crate::paimon::{DataType, TablePaths, TableSchema};
+use crate::store::on_runtime::OnRuntime;
 use crate::store::{self, Pieces, StoreRef};
 
 /// Shared by the flushes and merges of one table; replaced when its schema changes.
@@ -59,6 +61,12 @@ impl Layout {
             changelog: schema.has_changelog()?,
             schema,
         })
+    }
+
+    /// The same, for threads that stand back: requests are carried out by the current runtime.
+    pub(crate) fn on_runtime(&self) -> Self {
+        let store = Arc::new(OnRuntime::new(Arc::clone(&self.ctx.store), Handle::current()));
+        Self { ctx: WriterContext { store, ..self.ctx.clone() }, ..self.clone() }
     }
 
     pub(crate) fn store(&self) -> &StoreRef {

@@ -29,6 +29,11 @@ pub(crate) const MOST_INPUTS: usize = 12;
 const TOP_MIN_ROWS: u64 = 256 * 1024;
 /// With fewer free levels than this, the smallest runs are merged whatever their size.
 const FREE_LEVELS: usize = 4;
+/// With fewer free levels than this, merges do not stand back behind other work any more.
+const FREE_LEVELS_IN_HASTE: usize = 7;
+/// The same with more dead rows than this share of the live ones, and more than [`TOP_MIN_ROWS`]. Merges that keep up
+/// leave half as many.
+const DEAD_IN_HASTE: f64 = 0.6;
 /// Pages of different key ranges are told apart by a gap this many times wider than the keys around it are spaced.
 const WIDE_GAP: f64 = 16.0;
 /// A part of a page's rows below this size is not worth a file of its own at the top.
@@ -82,6 +87,13 @@ pub(crate) fn scarce(runs: &[Run], free: usize) -> Vec<usize> {
     by_size.sort_by_key(|index| runs[*index].live);
     by_size.truncate(FAN_IN);
     by_size
+}
+
+/// Whether merging is behind in a bucket of so many live and dead rows, of which so many levels are taken: it must not
+/// wait for a quiet moment then, which may never come.
+pub(crate) fn is_behind(taken: usize, live: u64, dead: u64) -> bool {
+    (TOP as usize).saturating_sub(taken) < FREE_LEVELS_IN_HASTE
+        || (dead > TOP_MIN_ROWS && dead as f64 > live as f64 * DEAD_IN_HASTE)
 }
 
 /// Whether rows that overlap `overlapped` live rows of a top with `top` live rows in all are worth merging into it.
@@ -234,6 +246,19 @@ mod tests {
         assert_eq!(chosen, [28, 31, 32, 33]);
         assert_eq!(free_level(&(1..TOP).collect::<Vec<_>>()), None);
         assert_eq!(free_level(&[1, 3]), Some(2));
+    }
+
+    #[test]
+    fn merges_make_haste_before_levels_get_scarce() {
+        assert!(!is_behind(MANY_RUNS + 1, 1000, 0));
+        assert!(is_behind((TOP - 1) as usize - FREE_LEVELS, 1000, 0));
+    }
+
+    #[test]
+    fn merges_make_haste_when_many_rows_are_dead() {
+        assert!(!is_behind(3, 10_000_000, 4_000_000));
+        assert!(is_behind(3, 10_000_000, 7_000_000));
+        assert!(!is_behind(3, 1000, 2000));
     }
 
     #[test]

@@ -13,6 +13,7 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use roaring::RoaringBitmap;
 use roaring::bitmap::IntoIter;
+use tokio::task::yield_now;
 
 use super::key_index::KeySet;
 use super::keys::{KeyRef, Keys};
@@ -278,6 +279,8 @@ pub(crate) async fn merge(layout: &Layout, mut inputs: Vec<Input<'_>>, out: &mut
             if chunk.is_full() {
                 chunk.write(out).await?;
                 chunk.forget(&mut inputs);
+                // Whoever waits for it may have it go on elsewhere.
+                yield_now().await;
             }
             let input = &mut inputs[index];
             if input.position == input.len {

@@ -1,9 +1,11 @@
 //! The merges of all tables of a process: how many run at one time, how much they write, and what became of them.
 
 use std::collections::VecDeque;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures::future::{self, Either};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::Instant;
 
@@ -22,7 +24,8 @@ const REMEMBERED: usize = 64;
 ///
 /// They run in the order in which they became due, and a table has at most as many of them waiting or running as there
 /// are threads, so that tables take turns. Long ones leave a thread to the short ones, which keep the number of runs
-/// down: each commit makes a run, and a long merge takes the time of many commits.
+/// down: each commit makes a run, and a long merge takes the time of many commits. While one that has to make haste waits,
+/// all that run have to.
 #[derive(Debug)]
 pub struct MergePool {
     threads: usize,
@@ -30,6 +33,8 @@ pub struct MergePool {
     long: Arc<Semaphore>,
     /// Bytes a second that all merges together write; none is without limit.
     bytes_per_second: Option<u64>,
+    /// Merges that have to make haste and wait for their turn.
+    waiting_in_haste: watch::Sender<usize>,
     /// When the bytes written so far are paid for.
     paid: Mutex<Option<Instant>>,
 }
@@ -37,6 +42,29 @@ pub struct MergePool {
 impl Default for MergePool {
     fn default() -> Self {
         Self::new(parallelism(), None)
+    }
+}
+
+/// Ends when what `told` says is so. It never is if nobody can say so any more.
+async fn called_for<T>(told: &mut watch::Receiver<T>, is_so: impl FnMut(&T) -> bool) {
+    if told.wait_for(is_so).await.is_err() {
+        future::pending::<()>().await;
+    }
+}
+
+/// One more merge that has to make haste and waits, until this is dropped.
+struct InHaste<'a>(&'a watch::Sender<usize>);
+
+impl<'a> InHaste<'a> {
+    fn new(waiting: &'a watch::Sender<usize>) -> Self {
+        waiting.send_modify(|waiting| *waiting += 1);
+        Self(waiting)
+    }
+}
+
+impl Drop for InHaste<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|waiting| *waiting -= 1);
     }
 }
 
@@ -55,6 +83,7 @@ impl MergePool {
             any: Arc::new(Semaphore::new(threads)),
             long: Arc::new(Semaphore::new(threads - 1)),
             bytes_per_second,
+            waiting_in_haste: watch::Sender::new(0),
             paid: Mutex::new(None),
         }
     }
@@ -64,8 +93,28 @@ impl MergePool {
         (self.threads, self.threads - 1)
     }
 
-    /// Waits until a merge may run.
-    pub(crate) async fn turn(&self, is_long: bool) -> Result<Turn> {
+    /// Waits until a merge may run, which has to make haste once `haste` says so.
+    pub(crate) async fn turn(&self, is_long: bool, mut haste: watch::Receiver<bool>) -> Result<Turn> {
+        let mut turn = pin!(self.own_turn(is_long));
+        let hurried = pin!(called_for(&mut haste, |haste| *haste));
+        match future::select(turn.as_mut(), hurried).await {
+            Either::Left((turn, _)) => turn,
+            Either::Right(_) => {
+                let _waiting = InHaste::new(&self.waiting_in_haste);
+                turn.await
+            }
+        }
+    }
+
+    /// Ends when a merge that runs has to make haste, for its own sake or for that of one that waits.
+    pub(crate) async fn hurry(&self, mut haste: watch::Receiver<bool>) {
+        let mut waiting = self.waiting_in_haste.subscribe();
+        let own = pin!(called_for(&mut haste, |haste| *haste));
+        let other = pin!(called_for(&mut waiting, |waiting| *waiting > 0));
+        future::select(own, other).await;
+    }
+
+    async fn own_turn(&self, is_long: bool) -> Result<Turn> {
         let ended = |_| Error::invalid("merges have ended");
         let long = match is_long {
             true => Some(Arc::clone(&self.long).acquire_owned().await.map_err(ended)?),
@@ -313,13 +362,33 @@ mod tests {
     #[tokio::test]
     async fn a_short_merge_finds_a_thread_beside_long_ones() {
         let pool = MergePool::new(3, None);
-        let long = [pool.turn(true).await.unwrap(), pool.turn(true).await.unwrap()];
-        let short = pool.turn(false).await.unwrap();
-        let third = tokio::time::timeout(Duration::from_millis(20), pool.turn(true));
+        let (_haste, calm) = watch::channel(false);
+        let turn = |is_long| pool.turn(is_long, calm.clone());
+        let long = [turn(true).await.unwrap(), turn(true).await.unwrap()];
+        let short = turn(false).await.unwrap();
+        let third = tokio::time::timeout(Duration::from_millis(20), turn(true));
         assert!(third.await.is_err());
         drop(long);
         drop(short);
-        pool.turn(true).await.unwrap();
+        turn(true).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_merge_that_waits_in_haste_hurries_those_that_run() {
+        let pool = MergePool::new(2, None);
+        let (_calm, calm) = watch::channel(false);
+        let (haste, hurried) = watch::channel(false);
+        let running = [pool.turn(false, calm.clone()).await.unwrap(), pool.turn(false, calm.clone()).await.unwrap()];
+        let mut hurry = pin!(pool.hurry(calm.clone()));
+        let mut waiting = Box::pin(pool.turn(false, hurried));
+        assert!(futures::poll!(waiting.as_mut()).is_pending());
+        assert!(futures::poll!(hurry.as_mut()).is_pending());
+        haste.send_replace(true);
+        assert!(futures::poll!(waiting.as_mut()).is_pending());
+        hurry.await;
+        drop(running);
+        let _turn = waiting.await.unwrap();
+        assert!(futures::poll!(pin!(pool.hurry(calm))).is_pending(), "nobody waits any more");
     }
 
     #[test]

@@ -109,7 +109,7 @@ pub struct TableOptions {
     pub rows_per_file: usize,
     /// A merge of at most this many rows is done within the flush that makes it due; larger ones run beside it.
     pub inline_merge_rows: u64,
-    /// The share of dead rows from which a file is rewritten.
+    /// The share of dead rows from which a file is rewritten while rows come. At rest it is less.
     pub dead_share: f64,
     /// Whether merges run at all.
     pub compaction: bool,

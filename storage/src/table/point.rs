@@ -40,6 +40,15 @@ impl TableVersion {
         let files = self.files.iter().filter(|file| file.row_count() > 0);
         Ok(files.filter_map(|file| candidate(file, keys.get(&file.bucket)?)).collect())
     }
+
+    /// The value of the key's first column in one row of a file, as an array of one value; none if the key index is not at
+    /// hand.
+    pub fn first_key_value(&self, file: &LiveFile, row: u32) -> Option<ArrayRef> {
+        let index = file.keys.as_ref().filter(|index| (row as usize) < index.len())?;
+        let codec = KeyCodec::new(self.schema.key_types().iter().map(DataType::arrow).collect()).ok()?;
+        let keys = index.gather(std::iter::once(row), codec.empty()).ok()?;
+        codec.decode(&keys).ok()?.into_iter().next()
+    }
 }
 
 fn candidate<'a>(file: &'a LiveFile, keys: &Keys) -> Option<Candidate<'a>> {

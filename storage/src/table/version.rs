@@ -50,6 +50,21 @@ impl LiveFile {
         let dead = self.deleted.as_ref().map_or(0, |deleted| deleted.len());
         u64::try_from(self.meta.row_count).unwrap_or(0).saturating_sub(dead)
     }
+
+    /// The positions of its first and its last live row; none if it has no live rows.
+    pub fn first_and_last_live(&self) -> Option<(u32, u32)> {
+        let end = u32::try_from(self.meta.row_count).ok()?;
+        let (mut first, mut last) = (0, end.checked_sub(1)?);
+        if let Some(deleted) = &self.deleted {
+            if let Some(run) = deleted.iter().next_range().filter(|run| *run.start() == 0) {
+                first = run.end().checked_add(1)?;
+            }
+            if let Some(run) = deleted.iter().next_range_back().filter(|run| *run.end() >= last) {
+                last = run.start().checked_sub(1)?;
+            }
+        }
+        (first <= last).then_some((first, last))
+    }
 }
 
 /// The files and deletion vectors of one snapshot. Each key has exactly one live row.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::available_parallelism;
 
 use arrow::array::RecordBatch;
@@ -13,7 +14,7 @@ use tokio::task::spawn_blocking;
 
 use super::bucket::{Bucket, FullMerge};
 use super::commit::{History, read_snapshot};
-use super::compaction::{self, Finished, Job};
+use super::compaction::{self, Finished, Job, Times};
 use super::flush::{Buffer, flush};
 use super::key_index::KeySet;
 use super::layout::{Layout, numbers};
@@ -29,6 +30,8 @@ use crate::store::{CreateOutcome, StoreRef, create_if_absent};
 
 /// Snapshots prepared before a merge is tried again after one failed.
 const PAUSE_AFTER_FAILURE: u32 = 32;
+/// A table to which no rows have come for so long is at rest.
+const REST_MS: i64 = 10_000;
 
 /// The only writer of one table. After any error it must be dropped and opened again at the last checkpoint's
 /// snapshot: its memory may be ahead of what was written.
@@ -47,6 +50,10 @@ pub struct TableWriter {
     full_merges: u64,
     /// Snapshots to be prepared before the next merge may begin.
     pause: u32,
+    /// When the last rows were flushed, in milliseconds since 1970.
+    rows_came_ms: i64,
+    /// At rest there is nothing to merge. Known once it was looked for, until files change; many tables are asked often.
+    is_tidy: AtomicBool,
     /// Whether something was changed since the last prepared snapshot, other than in a bucket.
     changed: bool,
     /// Whether the last prepared snapshot is not known to be in a checkpoint.
@@ -127,6 +134,8 @@ impl TableWriter {
 
     fn new(layout: Layout, buckets: Vec<Bucket>, history: History, changed: bool) -> Self {
         Self {
+            rows_came_ms: layout.ctx.clock.now_ms(),
+            is_tidy: AtomicBool::new(false),
             layout: Arc::new(layout),
             buckets,
             buffer: Buffer::default(),
@@ -221,7 +230,7 @@ impl TableWriter {
         self.buckets.iter().map(Bucket::index_bytes).sum()
     }
 
-    /// Whether a prepared snapshot would differ from the last committed one.
+    /// Whether a prepared snapshot would differ from the last committed one, or begin a merge.
     pub fn is_dirty(&self) -> bool {
         self.changed
             || self.uncommitted
@@ -229,6 +238,30 @@ impl TableWriter {
             || self.buckets.iter().any(|bucket| bucket.changed)
             || self.jobs.iter().any(Job::is_finished)
             || (self.loading.is_none() && self.full_merge_waits())
+            || self.is_to_be_tidied()
+    }
+
+    fn times(&self) -> Times {
+        let quiet_ms = self.layout.ctx.clock.now_ms() - self.rows_came_ms;
+        match self.loading {
+            Some(_) => Times::Loading,
+            None if quiet_ms < REST_MS => Times::Busy,
+            None => Times::Rest,
+        }
+    }
+
+    /// Whether the next prepared snapshot would begin a merge for which there is time because no rows come. After one
+    /// failed, the next has to wait until rows come again.
+    fn is_to_be_tidied(&self) -> bool {
+        let may_begin = self.layout.options.compaction && self.jobs.is_empty() && self.pause == 0;
+        let times = self.times();
+        if !may_begin || times != Times::Rest || self.is_tidy.load(Ordering::Relaxed) {
+            return false;
+        }
+        let due = |bucket: &Bucket| compaction::plan(bucket, &self.layout, times, true).is_some();
+        let is_due = self.buckets.iter().any(due);
+        self.is_tidy.store(!is_due, Ordering::Relaxed);
+        is_due
     }
 
     /// Whether the next prepared snapshot would begin a merge that was asked for, or bring it nearer.
@@ -257,8 +290,10 @@ impl TableWriter {
         let empty = self.new_buffer();
         let buffer = std::mem::replace(&mut self.buffer, empty);
         let rows = buffer.len() as u64;
+        self.rows_came_ms = self.layout.ctx.clock.now_ms();
+        self.is_tidy = AtomicBool::new(false);
         self.buckets = flush(&self.layout, buffer, buckets).await?;
-        self.jobs.iter().for_each(|job| job.note_dead(&self.buckets));
+        self.jobs.iter().for_each(|job| job.note(&self.buckets));
         let mut written = Amount::default();
         self.buckets.iter_mut().for_each(|bucket| written.add(std::mem::take(&mut bucket.flushed)));
         self.merges.flushed(rows, written);
@@ -353,6 +388,7 @@ impl TableWriter {
             self.pause -= 1;
             return;
         }
+        let times = self.times();
         let (short, long) = self.layout.ctx.resources.merges.shares();
         for (index, bucket) in self.buckets.iter_mut().enumerate() {
             loop {
@@ -360,7 +396,7 @@ impl TableWriter {
                 if self.jobs.len() - long_jobs >= short {
                     break;
                 }
-                let plan = compaction::plan(bucket, &self.layout, self.loading.is_some(), long_jobs < long);
+                let plan = compaction::plan(bucket, &self.layout, times, long_jobs < long);
                 let job = plan.and_then(|plan| Job::start(index, bucket, &plan, &self.layout, &self.merges));
                 match job {
                     Some(job) => self.jobs.push(job),
@@ -378,6 +414,9 @@ impl TableWriter {
             self.pause = 0;
             self.buckets.iter_mut().filter(|b| !b.is_merged()).for_each(|b| b.full_merge = FullMerge::Wanted);
         }
+        // One that had to wait for another may find nothing left to do.
+        let is_done = |bucket: &&mut Bucket| bucket.full_merge == FullMerge::Wanted && bucket.is_merged();
+        self.buckets.iter_mut().filter(is_done).for_each(|bucket| bucket.full_merge = FullMerge::No);
         if self.merges.done() < self.full_merges && self.buckets.iter().all(|b| b.full_merge == FullMerge::No) {
             self.merges.set_done(self.full_merges);
         }
@@ -388,6 +427,7 @@ impl TableWriter {
         while let Some(index) = self.jobs.iter().position(Job::is_finished) {
             let job = self.jobs.swap_remove(index);
             let Finished { bucket, reserved, carried, reason, output } = job.finish().await;
+            self.is_tidy = AtomicBool::new(false);
             let is_full = reason == MergeReason::Request;
             match output {
                 Ok(output) => {

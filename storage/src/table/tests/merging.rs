@@ -54,6 +54,93 @@ async fn a_full_merge_leaves_one_run_without_dead_rows() {
     assert!(written.merged.rows >= 19_900);
 }
 
+/// Prepares until nothing is left to do and no merge runs, as a mirror without work does.
+async fn settle(writer: &mut TableWriter, commit: &mut u64) {
+    let runs = |writer: &TableWriter| writer.merges().merges().iter().any(|merge| merge.ended_ms.is_none());
+    while writer.is_dirty() || runs(writer) {
+        if writer.is_dirty() {
+            *commit += 1;
+            writer.prepare(*commit, BTreeMap::new()).await.unwrap();
+            writer.committed(true);
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_table_at_rest_loses_dead_rows_that_a_busy_one_keeps() {
+    let clock = Arc::new(ManualClock::new(1_700_000_000_000));
+    let ctx = WriterContext { clock: clock.clone(), ..context() };
+    let options = TableOptions { rows_per_file: 50_000, inline_merge_rows: 0, ..TableOptions::default() };
+    let mut writer = TableWriter::create(ctx, Path::from("t"), schema(&[DataType::BigInt]), options).await.unwrap();
+    upsert(&mut writer, 0..20_000, 0, RowKind::Upsert);
+    let mut commit = 0;
+    settle(&mut writer, &mut commit).await;
+    let dead = |writer: &TableWriter| writer.buckets()[0].files.iter().map(|file| file.deleted.len()).sum::<u64>();
+    upsert(&mut writer, (0..20_000).step_by(10), 1, RowKind::Upsert);
+    settle(&mut writer, &mut commit).await;
+    assert_eq!(dead(&writer), 2000, "a tenth is below the share for which files are rewritten");
+
+    clock.advance(9_000);
+    assert!(!writer.is_dirty());
+    clock.advance(2_000);
+    assert!(writer.is_dirty());
+    settle(&mut writer, &mut commit).await;
+    assert_eq!(dead(&writer), 0);
+    let reasons: Vec<_> = writer.merges().merges().into_iter().map(|merge| (merge.reason, merge.state)).collect();
+    assert_eq!(reasons, [(MergeReason::DeadRows, MergeState::Done)]);
+
+    // Few dead rows are left alone, and so is a table that is being loaded.
+    upsert(&mut writer, 0..900, 2, RowKind::Upsert);
+    settle(&mut writer, &mut commit).await;
+    clock.advance(60_000);
+    settle(&mut writer, &mut commit).await;
+    assert_eq!(dead(&writer), 900);
+    writer.begin_loading();
+    upsert(&mut writer, (5..20_000).step_by(10), 3, RowKind::Upsert);
+    settle(&mut writer, &mut commit).await;
+    clock.advance(60_000);
+    settle(&mut writer, &mut commit).await;
+    assert!(dead(&writer) > 2000);
+}
+
+/// On a source without work the merge that was asked for is the only reason to prepare anything.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_merge_that_fails_begins_again_without_rows_coming() {
+    let store = Arc::new(Faulty::new(Arc::new(InMemory::new())));
+    let ctx = context_on(store.clone());
+    let options = TableOptions { inline_merge_rows: 0, ..TableOptions::default() };
+    let mut writer = TableWriter::create(ctx, Path::from("t"), schema(&[DataType::BigInt]), options).await.unwrap();
+    let mut commit = 0;
+    for (version, keys) in (0..).zip([0..700, 100..150]) {
+        upsert(&mut writer, keys, version, RowKind::Upsert);
+        settle(&mut writer, &mut commit).await;
+    }
+    assert!(!writer.buckets()[0].is_merged());
+    store.inject(Operation::Put, "bucket-0", Fault::Refuse, u32::MAX);
+    let merges = Arc::clone(writer.merges());
+    let asked = tokio::spawn(async move { merges.merge_all().await });
+    let failed = |writer: &TableWriter| {
+        let merges = writer.merges().merges();
+        merges.iter().any(|merge| merge.reason == MergeReason::Request && matches!(merge.state, MergeState::Failed(_)))
+    };
+    // While the store refuses, something is always left to do.
+    while !failed(&writer) {
+        if writer.is_dirty() {
+            commit += 1;
+            writer.prepare(commit, BTreeMap::new()).await.unwrap();
+            writer.committed(true);
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert!(!asked.is_finished());
+    store.heal();
+    settle(&mut writer, &mut commit).await;
+    assert!(asked.await.unwrap());
+    assert!(writer.buckets()[0].is_merged());
+    assert_eq!(writer.row_count(), 700);
+}
+
 #[tokio::test]
 async fn a_full_merge_of_nothing_is_done_at_once_and_one_of_a_writer_that_goes_is_not() {
     let (ctx, path) = (context(), Path::from("t"));
