@@ -160,18 +160,26 @@ fn runs_of(config: &FileScanConfig, source: &CheckedSource, wanted: &Wanted) -> 
         let smallest = file.statistics.as_ref()?.column_statistics.get(first)?.min_value.get_value()?.clone();
         runs.entry(run).or_default().push((smallest, PartitionedFile { range: None, ..file.clone() }));
     }
-    if runs.len() > MOST_RUNS {
+    // Whether files follow each other is told by statistics, which know the key's first column. By more columns only single
+    // files are known to be sorted.
+    let files_apart = wanted.columns.len() > 1;
+    let mut groups = Vec::with_capacity(runs.len());
+    for mut files in runs.into_values() {
+        files.sort_by(|(a, _), (b, _)| a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal));
+        let files = files.into_iter().map(|(_, file)| file);
+        if files_apart {
+            groups.extend(files.map(|file| FileGroup::new(vec![file])));
+        } else {
+            groups.push(FileGroup::new(files.collect()));
+        }
+    }
+    if groups.len() > MOST_RUNS {
         return None;
     }
-    let groups = runs.into_values().map(|mut files| {
-        files.sort_by(|(a, _), (b, _)| a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal));
-        FileGroup::new(files.into_iter().map(|(_, file)| file).collect())
-    });
-    // Whether files follow each other is told by statistics, which know the key's first column; a run of one file needs none.
     let by = |column: &Column| PhysicalSortExpr::new(Arc::new(column.clone()), wanted.options);
     let orders = [LexOrdering::new(key.iter().map(by)), LexOrdering::new(key.iter().take(1).map(by))];
     let scan = FileScanConfigBuilder::from(config.clone())
-        .with_file_groups(groups.collect())
+        .with_file_groups(groups)
         .with_output_ordering(orders.into_iter().flatten().collect());
     Some(scan.build())
 }
