@@ -184,6 +184,15 @@ impl Fixture {
         self.version.files.push(LiveFile::new(Arc::new(meta), 0, path, deleted));
     }
 
+    fn writer_context(&self) -> WriterContext {
+        WriterContext {
+            store: Arc::clone(&self.store),
+            clock: Arc::new(SystemClock),
+            commit_user: "test".to_owned(),
+            resources: Arc::default(),
+        }
+    }
+
     fn session(&self, settings: &[(&str, &str)]) -> SessionContext {
         let mut config = SessionConfig::new();
         for (name, value) in settings {
@@ -584,12 +593,7 @@ async fn bounds_of_the_key_need_no_scan_unless_their_rows_are_deleted() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn keys_are_looked_up_where_they_are() {
     let fixture = Fixture::new(orders());
-    let ctx = WriterContext {
-        store: Arc::clone(&fixture.store),
-        clock: Arc::new(SystemClock),
-        commit_user: "test".to_owned(),
-        resources: Arc::default(),
-    };
+    let ctx = fixture.writer_context();
     let options = TableOptions { buckets: 3, rows_per_file: 400, inline_merge_rows: 0, ..TableOptions::default() };
     let path = Path::from("shop.db/orders");
     let mut writer = TableWriter::create(ctx, path.clone(), orders(), options).await.unwrap();
@@ -651,12 +655,7 @@ async fn keys_are_looked_up_where_they_are() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bounds_of_the_key_need_no_scan() {
     let fixture = Fixture::new(orders());
-    let ctx = WriterContext {
-        store: Arc::clone(&fixture.store),
-        clock: Arc::new(SystemClock),
-        commit_user: "test".to_owned(),
-        resources: Arc::default(),
-    };
+    let ctx = fixture.writer_context();
     let options = TableOptions { buckets: 2, rows_per_file: 100, compaction: false, ..TableOptions::default() };
     let path = Path::from("shop.db/orders");
     let mut writer = TableWriter::create(ctx, path.clone(), orders(), options).await.unwrap();
@@ -694,12 +693,7 @@ async fn bounds_of_the_key_need_no_scan() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rows_come_in_the_order_of_the_key_without_a_sort() {
     let fixture = Fixture::new(orders());
-    let ctx = WriterContext {
-        store: Arc::clone(&fixture.store),
-        clock: Arc::new(SystemClock),
-        commit_user: "test".to_owned(),
-        resources: Arc::default(),
-    };
+    let ctx = fixture.writer_context();
     let mut schema = orders();
     schema.primary_keys = vec!["customer".to_owned(), "id".to_owned()];
     schema.fields[1].nullable = false;
