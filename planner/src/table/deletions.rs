@@ -136,12 +136,14 @@ fn live_rows(path: &Path, rows: u64, deleted: &RoaringBitmap) -> Result<(RowSele
         }
         selectors.push(RowSelector::skip(end - first));
         next = end;
-        if selectors.len() > 2 * FEW_RUNS {
-            let mut bits = MutableBuffer::new(rows.div_ceil(8)).with_bitset(rows.div_ceil(8), true);
+        // The number of rows is what a manifest says: one that no file has must not take memory.
+        let bytes = rows.div_ceil(8);
+        if selectors.len() > 2 * FEW_RUNS && bytes <= CACHE_BYTES {
+            let mut bits = MutableBuffer::new(bytes).with_bitset(bytes, true);
             for row in deleted {
                 bits.as_slice_mut()[row as usize / 8] &= !(1 << (row % 8));
             }
-            return Ok((RowSelection::from_boolean_buffer(BooleanBuffer::new(bits.into(), 0, rows)), rows.div_ceil(8)));
+            return Ok((RowSelection::from_boolean_buffer(BooleanBuffer::new(bits.into(), 0, rows)), bytes));
         }
     }
     if rows > next {
@@ -184,6 +186,9 @@ mod tests {
             assert_eq!((mask.len(), bytes), (rows as usize, rows.div_ceil(8) as usize));
             let dead = (0..rows).filter(|row| !mask.value(*row as usize));
             assert!(dead.eq(&deleted));
+            // More rows than there can be take no more memory than the deletions.
+            let (selection, bytes) = live_rows(&path, u64::MAX >> 4, &deleted).unwrap();
+            assert!(selection.as_mask().is_none() && bytes < 1 << 20);
         }
     }
 
