@@ -110,21 +110,26 @@ async fn large_rows_pass_through_a_small_memory() {
 #[tokio::test]
 async fn what_was_prepared_before_the_capture_and_committed_after_is_not_lost() {
     for kind in Kind::all() {
-        let server = Server::start(kind, &[]).await;
-        server
-            .execute(&[
-                "CREATE TABLE shop.t (id INT PRIMARY KEY, v INT)",
-                "INSERT INTO shop.t VALUES (1, 1)",
-                "XA START 'early'",
-                "INSERT INTO shop.t VALUES (2, 2)",
-                "XA END 'early'",
-                "XA PREPARE 'early'",
-            ])
-            .await;
+        // Each commit is in the log some time before a SELECT sees it. Syncing both makes the time longer, and one of
+        // ten is met by a page now and then.
+        let server = Server::start(kind, &["--sync-binlog=1", "--innodb-flush-log-at-trx-commit=1"]).await;
+        server.execute(&["CREATE TABLE shop.t (id INT PRIMARY KEY, v INT)", "INSERT INTO shop.t VALUES (0, 1)"]).await;
+        for id in 1..=10 {
+            server
+                .execute(&[
+                    &format!("XA START 'early{id}', 'branch', 7"),
+                    &format!("INSERT INTO shop.t VALUES ({id}, 2)"),
+                    &format!("XA END 'early{id}', 'branch', 7"),
+                    &format!("XA PREPARE 'early{id}', 'branch', 7"),
+                ])
+                .await;
+        }
         let job = start(&server, "shop.t", CaptureOptions::default());
         has_rows(&job, "t", 1).await;
-        server.execute(&["XA COMMIT 'early'"]).await;
-        has_rows(&job, "t", 2).await;
+        for id in 1..=10 {
+            server.execute(&[&format!("XA COMMIT 'early{id}', 'branch', 7")]).await;
+            has_rows(&job, "t", id + 1).await;
+        }
         job.stop().await.expect("the job stops");
     }
 }

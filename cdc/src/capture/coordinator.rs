@@ -17,7 +17,7 @@ use tracing::{info, warn};
 use super::applier::{Cut, Work};
 use super::job::{Control, StatusBoard};
 use super::pages::{PERMIT_BYTES, ReadEvent, ReadJob, ReadPage, Readers, permits, reserve};
-use super::state::SourceState;
+use super::state::{SourceState, XaCommit};
 use super::status::{ErrorInfo, JobState};
 use super::table::{CapturedTable, Phase, ReadToken, TableIndex};
 use crate::error::{Code, Error, Retry};
@@ -207,6 +207,7 @@ impl Coordinator<'_> {
                 generation: table.generation,
                 mysql: Arc::clone(&table.mysql),
                 estimated_rows: table.estimated_rows,
+                awaited: table.awaited.clone(),
             }),
             Phase::Snapshot(runs) => {
                 for (range_index, run) in runs.iter_mut().enumerate().filter(|(_, r)| !r.state.done) {
@@ -297,6 +298,7 @@ impl Coordinator<'_> {
                 generation,
                 mysql: Arc::clone(&table.mysql),
                 estimated_rows: table.estimated_rows,
+                awaited: table.awaited.clone(),
             },
             _ => return Ok(()),
         };
@@ -551,19 +553,20 @@ impl Coordinator<'_> {
     }
 
     /// XA COMMIT or XA ROLLBACK. The tables of a transaction that was prepared in the stream have stopped; what a commit
-    /// of one prepared earlier changed was in no page and is in no event, so that every table is read again.
+    /// of one prepared earlier changed was in no page and is in no event, so that every table is read again. The commit
+    /// is in the log before a SELECT sees it, and no later event would correct a page that missed it: pages wait for it.
     async fn xa_ends(&mut self, commits: bool, statement: &str) -> Result<(), Error> {
-        let known = statement
-            .split_whitespace()
-            .nth(2)
-            .is_some_and(|xid| self.source.prepared.remove(&xid.to_ascii_lowercase()));
+        let xid = statement.split_whitespace().nth(2).unwrap_or_default().to_ascii_lowercase();
+        let known = self.source.prepared.remove(&xid);
         self.end_transaction();
         if known || !commits {
             return Ok(());
         }
+        let commit = XaCommit { xid, position: self.position.clone() };
         warn!("an XA transaction that was prepared before the capture began was committed; its tables are read again");
         for index in 0..self.tables.len() {
-            let Some(table) = self.tables.get(index).filter(|t| t.is_captured()) else { continue };
+            let Some(table) = self.tables.get_mut(index).filter(|t| t.is_captured()) else { continue };
+            table.awaited.push(commit.clone());
             let (mysql, schema) = ((*table.mysql).clone(), (*table.schema).clone());
             self.restart_table(index, mysql, schema, true).await?;
         }
@@ -572,7 +575,7 @@ impl Coordinator<'_> {
 
     /// Rows between XA START and XA PREPARE count only once XA COMMIT is seen.
     async fn xa_prepare(&mut self, xid: &Xid) -> Result<(), Error> {
-        self.source.prepared.insert(xid_text(xid));
+        self.source.prepared.insert(xid.to_string());
         let touched: Vec<_> = self.stream.ids.values().copied().collect();
         if !self.stream.handed_over {
             for table in &mut self.tables {
@@ -732,12 +735,6 @@ impl Coordinator<'_> {
             };
         });
     }
-}
-
-/// An XA transaction as statements of the log name it.
-fn xid_text(xid: &Xid) -> String {
-    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    format!("x'{}',x'{}',{}", hex(&xid.global), hex(&xid.branch), xid.format)
 }
 
 /// How a table's name is compared: as it is, or without case where the server folds it.

@@ -20,6 +20,6 @@ mod table;
 mod view;
 
 pub use job::{CaptureEnv, CaptureHandle, CaptureJob};
-pub use state::{RangeState, SourceState, TablePhase, TableState};
+pub use state::{RangeState, SourceState, TablePhase, TableState, XaCommit};
 pub use status::{ErrorInfo, JobState, JobStatus, RangeStatus, TableProgress, TableRetention, TableStatus};
 pub use view::{SourceView, TableView, load_view};

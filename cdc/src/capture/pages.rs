@@ -7,10 +7,13 @@ use tidegate_storage::paimon::TableSchema;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::task::AbortOnDropHandle;
 
+use super::state::XaCommit;
 use super::table::{ReadToken, TableIndex};
 use crate::error::{Error, Retry};
 use crate::mysql::ServerInfo;
-use crate::mysql::connect::{Conn, connect, connect_for_rows, log_end};
+use crate::mysql::connect::{
+    Conn, VISIBILITY_TIMEOUT, connect, connect_for_rows, log_end, wait_completed, wait_visible,
+};
 use crate::mysql::snapshot::pages::{Page, read_page};
 use crate::mysql::snapshot::ranges::plan_ranges;
 use crate::mysql::snapshot::{KeyRange, KeyValue};
@@ -21,8 +24,8 @@ use crate::source::position::FilePosition;
 
 /// What a reader does next.
 pub(super) enum ReadJob {
-    /// Cut a table into key ranges.
-    Plan { table: TableIndex, generation: u64, mysql: Arc<MysqlTable>, estimated_rows: u64 },
+    /// Cut a table into key ranges, once what it awaits is visible.
+    Plan { table: TableIndex, generation: u64, mysql: Arc<MysqlTable>, estimated_rows: u64, awaited: Vec<XaCommit> },
     /// Read one range, page by page, from behind `after`.
     Range {
         table: TableIndex,
@@ -171,8 +174,8 @@ impl Reader {
     /// Does one job; `false` when nobody listens any more.
     async fn work(&mut self, job: ReadJob) -> bool {
         match job {
-            ReadJob::Plan { table, generation, mysql, estimated_rows } => {
-                let planned = self.plan(&mysql, estimated_rows).await;
+            ReadJob::Plan { table, generation, mysql, estimated_rows, awaited } => {
+                let planned = self.plan(&mysql, estimated_rows, &awaited).await;
                 let event = match planned {
                     Ok(ranges) => ReadEvent::Planned { table, generation, ranges },
                     Err(error) => {
@@ -239,9 +242,18 @@ impl Reader {
         Ok(self.rows.as_mut().expect("just connected"))
     }
 
-    async fn plan(&mut self, mysql: &MysqlTable, estimated_rows: u64) -> Result<Vec<KeyRange>, Error> {
+    async fn plan(
+        &mut self,
+        mysql: &MysqlTable,
+        estimated_rows: u64,
+        awaited: &[XaCommit],
+    ) -> Result<Vec<KeyRange>, Error> {
         let range_rows = self.options.range_rows;
         let (conn, info) = self.connected().await?;
+        for commit in awaited {
+            wait_visible(conn, info, &commit.position, VISIBILITY_TIMEOUT).await?;
+            wait_completed(conn, info, &commit.xid, VISIBILITY_TIMEOUT).await?;
+        }
         plan_ranges(conn, info, mysql, estimated_rows, range_rows).await
     }
 

@@ -27,15 +27,13 @@ use crate::error::{Code, Error, Retry};
 use crate::mysql::ServerInfo;
 use crate::mysql::binlog::stream::{EventStream, open_stream};
 use crate::mysql::catalog::{MatchedTable, list_tables, load_tables};
-use crate::mysql::connect::{Conn, connect, log_end, start_position, wait_visible};
+use crate::mysql::connect::{Conn, VISIBILITY_TIMEOUT, connect, log_end, start_position, wait_visible};
 use crate::mysql::metadata_lock::{Asked, MetadataLock};
 use crate::mysql::types::MysqlTable;
 use crate::source::definition::SourceDefinition;
 use crate::source::position::Position;
 
 const HEARTBEAT: std::time::Duration = std::time::Duration::from_secs(1);
-/// How long a transaction of the log may take to become visible before the session gives up and tries again.
-const VISIBILITY_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60);
 /// Attempts to find all tables of a source unchanged, and the pause between two.
 const DEFINITION_ATTEMPTS: u32 = 10;
 const DEFINITION_PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
@@ -92,8 +90,7 @@ impl Session<'_> {
             Some(start) => {
                 if start.tables.iter().any(CapturedTable::is_loading) {
                     // Pages read from now on must see everything the stream will not repeat.
-                    let timeout = VISIBILITY_TIMEOUT;
-                    wait_visible(&mut conn, &info, &start.position, timeout).await?;
+                    wait_visible(&mut conn, &info, &start.position, VISIBILITY_TIMEOUT).await?;
                 }
                 start
             }

@@ -9,6 +9,7 @@ use tidegate_storage::checkpoint::{PreparedSnapshot, TableCommit};
 use super::status::ErrorInfo;
 use crate::mysql::snapshot::{KeyRange, KeyValue};
 use crate::mysql::types::MysqlTable;
+use crate::source::position::Position;
 
 /// The source's own part of a checkpoint.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -37,6 +38,18 @@ pub struct TableState {
     /// The last complete state of a table that is being read again, or that stopped with an error: readers stay on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frozen: Option<PreparedSnapshot>,
+    /// While it is pending: what its pages have to see, since the stream does not tell it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub awaited: Vec<XaCommit>,
+}
+
+/// An XA COMMIT of rows that are in no event behind it.
+#[derive(Debug, Clone, Serialize, Deserialize, PartialEq)]
+pub struct XaCommit {
+    /// As statements of the log name it, in lower case.
+    pub xid: String,
+    /// Behind the XA COMMIT.
+    pub position: Position,
 }
 
 /// How far a table is.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use hashbrown::HashMap;
 use tidegate_storage::paimon::{CHANGELOG_INPUT, CHANGELOG_PRODUCER, Field, TableSchema};
 
-use super::state::{RangeState, TablePhase, TableState};
+use super::state::{RangeState, TablePhase, TableState, XaCommit};
 use super::status::{ErrorInfo, RangeStatus, TableProgress, TableStatus};
 use crate::error::{Code, Error};
 use crate::mysql::binlog::{RowDecoder, TableMap};
@@ -36,6 +36,8 @@ pub(super) struct CapturedTable {
     pub(super) generation: u64,
     /// The log's end when a read was refused for good, until a page succeeds or the definition changes.
     pub(super) refused: Option<FilePosition>,
+    /// What is waited for before the table is read.
+    pub(super) awaited: Vec<XaCommit>,
     /// Whether the state differs from what the last checkpoint holds.
     pub(super) changed: bool,
     decoders: HashMap<u64, (TableMap, RowDecoder)>,
@@ -85,6 +87,7 @@ impl CapturedTable {
             transaction_start: 0,
             generation: 0,
             refused: None,
+            awaited: Vec::new(),
             changed: true,
             decoders: HashMap::new(),
         }
@@ -94,6 +97,7 @@ impl CapturedTable {
     pub(super) fn resume(name: String, state: TableState, schema: Arc<TableSchema>) -> Self {
         let mut table = Self::new(name, state.mysql, schema, state.buckets, state.estimated_rows);
         table.rows_read = state.rows_read;
+        table.awaited = state.awaited;
         table.changed = false;
         table.phase = match state.phase {
             TablePhase::Pending => Phase::Pending,
@@ -128,6 +132,7 @@ impl CapturedTable {
             estimated_rows: self.estimated_rows,
             rows_read: self.rows_read,
             frozen: None,
+            awaited: self.awaited.clone(),
         }
     }
 
@@ -213,6 +218,7 @@ impl CapturedTable {
             .into_iter()
             .map(|range| RangeRun { state: RangeState { range, after: None, done: false }, token: Arc::default() });
         self.phase = Phase::Snapshot(runs.collect());
+        self.awaited.clear();
         self.changed = true;
     }
 }

@@ -7,13 +7,18 @@ use std::time::Duration;
 
 use mysql_async::prelude::{FromRow, Queryable};
 use mysql_async::{FromRowError, OptsBuilder, Params, Row, SslOpts, Value};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::error::Elapsed;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::error::{Code, Error, Result};
+use crate::mysql::binlog::Xid;
 use crate::mysql::wire::RowConn;
 use crate::mysql::{Flavor, ServerInfo};
 use crate::source::definition::{ConnectionOptions, SslMode};
 use crate::source::position::{FilePosition, GtidSet, MariaGtidSet, MysqlGtidSet, Position};
+
+/// How long a transaction of the log may take to become visible before its waiter gives up and tries again.
+pub(crate) const VISIBILITY_TIMEOUT: Duration = Duration::from_secs(60);
 
 mod failure;
 
@@ -405,18 +410,57 @@ pub async fn wait_visible(conn: &mut Conn, server: &ServerInfo, position: &Posit
         let outcome: Vec<Option<i64>> = ask_with(conn, "the wait for transactions failed", sql, parameters).await?;
         return if outcome == [Some(0)] { Ok(()) } else { Err(late()) };
     }
-    let deadline = Instant::now() + patience;
-    let mut pause = Duration::from_millis(5);
-    loop {
-        if is_visible(conn, server, position).await? {
-            return Ok(());
-        }
-        if Instant::now() + pause > deadline {
-            return Err(late());
-        }
-        sleep(pause).await;
-        pause = (pause * 2).min(Duration::from_millis(200));
+    let mut poll = Poll::new(patience);
+    while !is_visible(conn, server, position).await? {
+        poll.pause().await.map_err(|_| late())?;
     }
+    Ok(())
+}
+
+/// The pauses of something that is asked again and again, at first often.
+struct Poll {
+    deadline: Instant,
+    pause: Duration,
+}
+
+impl Poll {
+    fn new(patience: Duration) -> Self {
+        Self { deadline: Instant::now() + patience, pause: Duration::from_millis(5) }
+    }
+
+    /// Fails when the patience has ended.
+    async fn pause(&mut self) -> std::result::Result<(), Elapsed> {
+        let pause = self.pause;
+        self.pause = (pause * 2).min(Duration::from_millis(200));
+        timeout_at(self.deadline, sleep(pause)).await
+    }
+}
+
+/// Waits until an XA transaction whose XA COMMIT is in the log is visible to SELECTs, its position being so already.
+///
+/// MariaDB moves the position of snapshots when the statement is logged and lets the engines commit after that; the
+/// transaction leaves XA RECOVER when they have (`trans_xa_commit` removes it last). On MySQL the position tells.
+pub(crate) async fn wait_completed(conn: &mut Conn, server: &ServerInfo, xid: &str, patience: Duration) -> Result<()> {
+    if server.flavor == Flavor::Mysql {
+        return Ok(());
+    }
+    let what = "the prepared XA transactions could not be read";
+    let mut poll = Poll::new(patience);
+    while ask::<(u32, usize, usize, Vec<u8>)>(conn, what, "XA RECOVER").await?.iter().any(|row| names(row, xid)) {
+        poll.pause().await.map_err(|_| {
+            Error::new(Code::NotVisible, format!("the XA transaction {xid} did not become visible within {patience:?}"))
+                .with_detail("Its XA COMMIT is in the binlog; XA RECOVER still lists it, or a later one of its name.")
+        })?;
+    }
+    Ok(())
+}
+
+/// Whether a row of XA RECOVER (format, lengths of the two parts, the parts) is of the XA transaction.
+fn names((format, global, branch, data): &(u32, usize, usize, Vec<u8>), xid: &str) -> bool {
+    data.split_at_checked(*global).is_some_and(|(global, rest)| {
+        let branch = rest.get(..*branch).unwrap_or(rest).to_vec();
+        Xid { format: *format, global: global.to_vec(), branch }.to_string() == xid
+    })
 }
 
 /// Begins a new binlog file. The server does so only when every transaction of the file before is committed in its engine,
@@ -518,5 +562,21 @@ async fn check_file(conn: &mut Conn, wanted: &FilePosition) -> Result<()> {
         }
         (None, _) => Err(Error::new(Code::OtherServer, "the binlog was reset")
             .with_detail(format!("There is no file {}.", wanted.file))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::names;
+
+    #[test]
+    fn rows_of_xa_recover_are_named_as_the_log_names_them() {
+        let row = (7, 5, 2, b"earlybr".to_vec());
+        assert!(names(&row, "x'6561726c79',x'6272',7"));
+        assert!(!names(&row, "x'6561726c79',x'6272',1"));
+        assert!(!names(&row, "x'6561726c',x'796272',7"));
+        // Parts that the data is too short for.
+        assert!(!names(&(1, 9, 0, b"a".to_vec()), "x'61',x'',1"));
+        assert!(names(&(1, 1, 9, b"a".to_vec()), "x'61',x'',1"));
     }
 }

@@ -1,6 +1,7 @@
 //! One event: its header and what its kind holds.
 
 use std::borrow::Cow;
+use std::fmt;
 
 use super::error::DecodeError;
 use super::gtid::{self, MariaGtid, MysqlGtid};
@@ -137,6 +138,14 @@ pub struct Xid {
     pub global: Vec<u8>,
     /// The branch.
     pub branch: Vec<u8>,
+}
+
+/// As statements of the log name it, in lower case.
+impl fmt::Display for Xid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        write!(f, "x'{}',x'{}',{}", hex(&self.global), hex(&self.branch), self.format)
+    }
 }
 
 /// The log's format.
