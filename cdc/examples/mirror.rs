@@ -6,9 +6,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tidegate_cdc::capture::{CaptureEnv, CaptureJob};
+use tidegate_cdc::mysql::server::NetworkServer;
 use tidegate_cdc::source::definition::{CaptureOptions, ConnectionOptions, SourceDefinition, TablePattern, TableRule};
 use tidegate_storage::checkpoint::Holder;
 use tidegate_storage::clock::{Clock, SystemClock};
+use tidegate_storage::table::TableOptions;
 use uuid::Uuid;
 
 #[tokio::main]
@@ -37,7 +39,16 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         since_ms: clock.now_ms(),
         renewed_at_ms: clock.now_ms(),
     };
-    let env = CaptureEnv { store, clock, resources: Arc::default(), owner, holder, holder_is_dead: Arc::new(|_| true) };
+    let env = CaptureEnv {
+        store,
+        server_of: NetworkServer::of_options(),
+        clock,
+        resources: Arc::default(),
+        layout: TableOptions::default(),
+        owner,
+        holder,
+        holder_is_dead: Arc::new(|_| true),
+    };
     let began = Instant::now();
     let job = CaptureJob::start(definition, env);
     let until = Duration::from_secs(seconds.parse()?);

@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use server::{Kind, Server};
 use tidegate_cdc::capture::{CaptureEnv, CaptureHandle, CaptureJob, SourceView, TableProgress};
+use tidegate_cdc::mysql::server::NetworkServer;
 use tidegate_cdc::source::definition::{CaptureOptions, SourceDefinition, TablePattern, TableRule};
 use tidegate_storage::checkpoint::Holder;
 use tidegate_storage::clock::{Clock, SystemClock};
+use tidegate_storage::table::TableOptions;
 use uuid::Uuid;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -37,7 +39,16 @@ fn start(server: &Server, tables: &str, options: CaptureOptions) -> CaptureHandl
     let store = tidegate_storage::store::open("memory:", &[]).expect("a store");
     CaptureJob::start(
         definition,
-        CaptureEnv { store, clock, resources: Arc::default(), owner, holder, holder_is_dead: Arc::new(|_| true) },
+        CaptureEnv {
+            store,
+            server_of: NetworkServer::of_options(),
+            clock,
+            resources: Arc::default(),
+            layout: TableOptions::default(),
+            owner,
+            holder,
+            holder_is_dead: Arc::new(|_| true),
+        },
     )
 }
 
@@ -130,6 +141,35 @@ async fn what_was_prepared_before_the_capture_and_committed_after_is_not_lost() 
             server.execute(&[&format!("XA COMMIT 'early{id}', 'branch', 7")]).await;
             has_rows(&job, "t", id + 1).await;
         }
+        job.stop().await.expect("the job stops");
+    }
+}
+
+#[tokio::test]
+async fn what_is_prepared_for_long_does_not_keep_a_source_from_beginning() {
+    for kind in Kind::all() {
+        let server = Server::start(kind, &[]).await;
+        server
+            .execute(&[
+                "CREATE TABLE shop.t (id INT PRIMARY KEY)",
+                "INSERT INTO shop.t VALUES (1)",
+                // A name that was used before: committed then, prepared now.
+                "XA START 'again'",
+                "INSERT INTO shop.t VALUES (2)",
+                "XA END 'again'",
+                "XA PREPARE 'again'",
+                "XA COMMIT 'again'",
+                "FLUSH BINARY LOGS",
+                "XA START 'again'",
+                "INSERT INTO shop.t VALUES (3)",
+                "XA END 'again'",
+                "XA PREPARE 'again'",
+            ])
+            .await;
+        let job = start(&server, "shop.t", CaptureOptions::default());
+        has_rows(&job, "t", 2).await;
+        server.execute(&["XA COMMIT 'again'"]).await;
+        has_rows(&job, "t", 3).await;
         job.stop().await.expect("the job stops");
     }
 }

@@ -191,7 +191,11 @@ impl ServeOptions {
             }
         };
         let threads = self.merge_threads.map_or_else(default_merge_threads, usize::from);
-        Resources { keys, merges: MergePool::new(threads, self.merge_rate.map(|bytes| bytes as u64)) }
+        Resources {
+            keys,
+            merges: MergePool::new(threads, self.merge_rate.map(|bytes| bytes as u64)),
+            ..Resources::default()
+        }
     }
 
     /// What is kept of the objects of a store that is far away.

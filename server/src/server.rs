@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tidegate_cdc::capture::CaptureEnv;
 use tidegate_cdc::error::Error as CaptureError;
+use tidegate_cdc::mysql::server::NetworkServer;
 use tidegate_planner::catalog::sealing::SystemEntropy;
 use tidegate_planner::context::RuntimeOptions;
 use tidegate_planner::{Engine, EngineOptions, Jobs, SqlError};
@@ -14,6 +15,7 @@ use tidegate_storage::ErrorKind;
 use tidegate_storage::clock::{Clock, SystemClock};
 use tidegate_storage::store::measured::Measured;
 use tidegate_storage::store::{StoreRef, require_conditional_creates};
+use tidegate_storage::table::TableOptions;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Semaphore;
@@ -147,8 +149,10 @@ impl Server {
             captures.handle(),
             CaptureEnv {
                 store: Arc::clone(&store),
+                server_of: NetworkServer::of_options(),
                 clock: Arc::clone(&clock),
                 resources: Arc::new(options.resources()),
+                layout: TableOptions::default(),
                 owner,
                 holder: describe_process(owner, address.to_string(), clock.now_ms()),
                 holder_is_dead: Arc::new(is_dead),

@@ -31,8 +31,8 @@ use tidegate_storage::local_disk::LocalDirectory;
 use tidegate_storage::paimon::{DataType, NewField, TableSchema};
 use tidegate_storage::store::{self, StoreRef};
 use tidegate_storage::table::{
-    Expired, KeyCache, MergePool, Resources, Retention, RowKind, TableOptions, TableVersion, TableWriter,
-    WriterContext, expire_snapshots,
+    Expired, KeyCache, Resources, Retention, RowKind, TableOptions, TableVersion, TableWriter, WriterContext,
+    expire_snapshots,
 };
 use tokio::task::JoinHandle;
 
@@ -197,7 +197,7 @@ async fn bench(arguments: &Arguments, rows: i64) -> Outcome<Summary> {
         store: store::open(&url, &store_options)?,
         clock: Arc::new(SystemClock),
         commit_user: "bench".to_owned(),
-        resources: Arc::new(Resources { keys, merges: MergePool::default() }),
+        resources: Arc::new(Resources { keys, ..Resources::default() }),
     };
     let options = TableOptions {
         buckets: arguments.int("buckets") as u32,

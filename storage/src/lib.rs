@@ -12,14 +12,17 @@
 //! * [`table`]: one table: its live files, its key index, its writer.
 //! * [`checkpoint`]: the records whose creation is the commit point of a whole source, the publication of table
 //!   snapshots, and the lease that keeps one owner per source.
-//! * [`clock`]: the time of day, passed in. [`local_disk`]: files that can be lost.
+//! * [`clock`]: the time of day, passed in, as is chance ([`random`]). [`workers`]: where long work is done. [`local_disk`]:
+//!   files that can be lost.
 
 pub mod checkpoint;
 pub mod clock;
 pub mod error;
 pub mod local_disk;
 pub mod paimon;
+pub mod random;
 pub mod store;
 pub mod table;
+pub mod workers;
 
 pub use error::{Error, ErrorKind, Result};

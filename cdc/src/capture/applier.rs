@@ -118,6 +118,7 @@ pub(super) struct Applier {
     pub(super) store: StoreRef,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) resources: Arc<Resources>,
+    pub(super) layout: TableOptions,
     pub(super) source: String,
     pub(super) source_id: Uuid,
     pub(super) owner: Uuid,
@@ -222,7 +223,7 @@ impl Applier {
         slot.freeze();
         slot.memory.clear();
         (slot.committed, slot.version) = (None, None);
-        let options = TableOptions { buckets: slot.state.buckets.max(1), ..TableOptions::default() };
+        let options = TableOptions { buckets: slot.state.buckets.max(1), ..self.layout.clone() };
         let mut writer = TableWriter::create(context, Path::from(slot.path.as_str()), schema, options)
             .await
             .map_err(|e| failed(&slot.name, e))?;

@@ -4,7 +4,7 @@
 //! stream has passed the page's HIGH, and only while no schema change of the table was seen since the page was read;
 //! a cut is sent between two transactions only. Design record 0001 says why that is right.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -84,7 +84,7 @@ pub(super) struct StreamState {
     /// BEGIN or XA START was seen: the transaction ends with XID, COMMIT or ROLLBACK, not with its first statement.
     explicit: bool,
     /// Which captured table each table id of the open transaction means.
-    ids: HashMap<u64, TableIndex>,
+    ids: BTreeMap<u64, TableIndex>,
     /// Rows of the open transaction were handed over already, so that it cannot be cut back.
     handed_over: bool,
     last_event_at_ms: Option<i64>,
@@ -153,12 +153,9 @@ impl Coordinator<'_> {
         let mut last_status = Instant::now();
         let mut requests_open = true;
         loop {
+            // In this order: events may come without end, and whatever is before them is bounded by what they do.
             tokio::select! {
-                event = events.recv() => match event {
-                    Some(Ok(event)) => self.event(&event).await?,
-                    Some(Err(error)) => return Err(error),
-                    None => return Err(Error::new(Code::ConnectionLost, "the binlog stream ended")),
-                },
+                biased;
                 Some(read) = reads.recv() => self.read(read).await?,
                 number = finished(&mut self.cuts.outstanding) => {
                     let number = number?;
@@ -185,6 +182,11 @@ impl Coordinator<'_> {
                     }
                 },
                 _ = tick.tick() => {}
+                event = events.recv() => match event {
+                    Some(Ok(event)) => self.event(&event).await?,
+                    Some(Err(error)) => return Err(error),
+                    None => return Err(Error::new(Code::ConnectionLost, "the binlog stream ended")),
+                },
             }
             if !self.stream.in_transaction {
                 self.between_transactions().await?;

@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tidegate_storage::checkpoint::CheckpointLog;
 use tidegate_storage::clock::Clock;
 use tidegate_storage::store::StoreRef;
 use tidegate_storage::table::{Holder, Retention, TableVersion, expire_snapshots, remove_orphans};
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::job::StatusBoard;
@@ -33,7 +34,18 @@ const ORPHANS_EVERY_MS: i64 = 86_400_000;
 
 /// The versions that were shown to readers of this process, as long as one of them is on it.
 #[derive(Debug, Default)]
-pub(super) struct Shown(Mutex<BTreeMap<String, BTreeMap<u64, Weak<TableVersion>>>>);
+pub(super) struct Shown(Mutex<Versions>);
+
+/// By table and snapshot. A snapshot is loaded anew by each session, and readers may be on any of its versions.
+type Versions = BTreeMap<String, BTreeMap<u64, Vec<Weak<TableVersion>>>>;
+
+/// Drops the versions that nobody is on.
+fn forget(versions: &mut BTreeMap<u64, Vec<Weak<TableVersion>>>) {
+    versions.retain(|_, versions| {
+        versions.retain(|version| version.strong_count() > 0);
+        !versions.is_empty()
+    });
+}
 
 impl Shown {
     /// Remembers the versions of a view before readers get it.
@@ -41,9 +53,12 @@ impl Shown {
         let mut tables = self.lock();
         for version in view.tables.iter().filter_map(|table| table.version.as_ref()) {
             let versions = tables.entry(version.path.to_string()).or_default();
-            versions.insert(version.snapshot_id, Arc::downgrade(version));
+            let loaded = versions.entry(version.snapshot_id).or_default();
+            if !loaded.iter().any(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(version))) {
+                loaded.push(Arc::downgrade(version));
+            }
             if versions.len().is_multiple_of(64) {
-                versions.retain(|_, version| version.strong_count() > 0);
+                forget(versions);
             }
         }
     }
@@ -52,11 +67,11 @@ impl Shown {
     fn oldest(&self, path: &str) -> Option<u64> {
         let mut tables = self.lock();
         let versions = tables.get_mut(path)?;
-        versions.retain(|_, version| version.strong_count() > 0);
+        forget(versions);
         versions.keys().next().copied()
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, BTreeMap<u64, Weak<TableVersion>>>> {
+    fn lock(&self) -> MutexGuard<'_, Versions> {
         // Every change under the lock is whole by itself.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -225,6 +240,18 @@ mod tests {
         drop(reader);
         assert_eq!(shown.oldest("shop/orders"), Some(200));
         drop(newest);
+        assert_eq!(shown.oldest("shop/orders"), None);
+    }
+
+    #[test]
+    fn a_version_counts_though_its_snapshot_was_loaded_again() {
+        let shown = Shown::default();
+        let before = version(7);
+        shown.note(&view(&before));
+        shown.note(&view(&version(7)));
+        shown.note(&view(&version(8)));
+        assert_eq!(shown.oldest("shop/orders"), Some(7));
+        drop(before);
         assert_eq!(shown.oldest("shop/orders"), None);
     }
 }

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tidegate_storage::ErrorKind;
-use tidegate_storage::checkpoint::{CheckpointLog, Claim, Holder, Lease, is_retired};
+use tidegate_storage::checkpoint::{Claim, Holder, Lease, is_retired};
 use tidegate_storage::clock::Clock;
 use tidegate_storage::store::StoreRef;
 use tidegate_storage::store::watched::{Requests, Watched};
-use tidegate_storage::table::Resources;
+use tidegate_storage::table::{Resources, TableOptions};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio_util::task::AbortOnDropHandle;
@@ -19,8 +19,9 @@ use uuid::Uuid;
 use super::housekeeping::Shown;
 use super::session::{Ended, Session};
 use super::status::{ErrorInfo, JobState, JobStatus};
-use super::view::{SourceView, view_of};
+use super::view::{SourceView, newer_view};
 use crate::error::{Code, Error, Retry};
+use crate::mysql::server::{ServerOf, SourceServer};
 use crate::source::definition::SourceDefinition;
 
 /// How often a lease is renewed; it expires after several missed renewals.
@@ -43,9 +44,13 @@ const RELEASE_PATIENCE: Duration = Duration::from_secs(5);
 #[derive(Clone)]
 pub struct CaptureEnv {
     pub store: StoreRef,
+    /// How the source's server is reached.
+    pub server_of: ServerOf,
     pub clock: Arc<dyn Clock>,
     /// What the writers of all tables of this process share.
     pub resources: Arc<Resources>,
+    /// How tables are laid out, but for their buckets.
+    pub layout: TableOptions,
     /// Identity of this process; new at each start.
     pub owner: Uuid,
     /// How this process describes itself to others that want the same source.
@@ -89,6 +94,7 @@ impl CaptureJob {
         let (status_tx, statuses) = watch::channel(Arc::new(started));
         let stopping = Arc::new(AtomicBool::new(false));
         let runner = Runner {
+            server: (env.server_of)(&definition.connection),
             definition: Arc::clone(&definition),
             env,
             requests,
@@ -176,6 +182,7 @@ impl StatusBoard {
 
 struct Runner {
     definition: Arc<SourceDefinition>,
+    server: Arc<dyn SourceServer>,
     env: CaptureEnv,
     requests: mpsc::Receiver<Control>,
     views: watch::Sender<Arc<SourceView>>,
@@ -235,7 +242,7 @@ impl Runner {
                     let this = pause;
                     pause = (pause * 2).min(LONGEST_PAUSE);
                     // Sources of one server that fell over together do not come back together.
-                    this.mul_f64(0.75 + rand::random::<f64>() * 0.5)
+                    this.mul_f64(0.75 + self.env.resources.random.fraction() * 0.5)
                 }
             };
             warn!(source, code = %failure.code, error = %failure, retry_in_ms = wait.as_millis() as u64, "capture interrupted");
@@ -289,6 +296,7 @@ impl Runner {
             server_id,
             definition: &self.definition,
             env: &self.env,
+            server: &self.server,
             epoch,
             requests: &mut self.requests,
             views: &self.views,
@@ -296,6 +304,7 @@ impl Runner {
             status: &self.status,
         };
         let ended = tokio::select! {
+            biased;
             ended = session.run() => ended,
             ended = keep(&self.env.store, self.definition.id, Arc::clone(&lease)) => ended,
         };
@@ -315,11 +324,9 @@ impl Runner {
 
     /// Shows what the holder of the source has made durable meanwhile.
     async fn follow(&self) -> Result<(), Error> {
-        let log = CheckpointLog::new(self.env.store.clone(), self.definition.id);
-        if let Some(state) = log.recover().await?
-            && state.number > self.views.borrow().checkpoint
-        {
-            let view = view_of(&self.env.store, self.definition.id, &self.definition.name, &state).await?;
+        let known = self.views.borrow().checkpoint;
+        let newer = newer_view(&self.env.store, self.definition.id, &self.definition.name, known).await?;
+        if let Some(view) = newer {
             self.shown.note(&view);
             self.views.send_replace(Arc::new(view));
         }

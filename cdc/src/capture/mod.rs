@@ -3,11 +3,12 @@
 //! Reading order: [`view`] (what readers get), [`status`] (what operators get), [`state`] (what a checkpoint holds of a
 //! job), [`table`] (one captured table while the job runs), [`pages`] (the readers of the initial snapshot),
 //! [`coordinator`] (the loop that joins stream and pages and cuts checkpoints), [`schema_change`] (DDL on captured tables), [`applier`] (writers and commits),
-//! [`housekeeping`] (what is old goes), [`session`] (recovery and connections), [`job`] (lease, retries, the handle), [`storage_error`] (storage's errors in
+//! [`housekeeping`] (what is old goes), [`session`] (recovery and connections), [`early_xa`] (XA transactions at the first position), [`job`] (lease, retries, the handle), [`storage_error`] (storage's errors in
 //! capture's codes).
 
 mod applier;
 mod coordinator;
+mod early_xa;
 mod housekeeping;
 mod job;
 mod pages;

@@ -11,15 +11,13 @@ use super::state::XaCommit;
 use super::table::{ReadToken, TableIndex};
 use crate::error::{Error, Retry};
 use crate::mysql::ServerInfo;
-use crate::mysql::connect::{
-    Conn, VISIBILITY_TIMEOUT, connect, connect_for_rows, log_end, wait_completed, wait_visible,
-};
+use crate::mysql::connect::{VISIBILITY_TIMEOUT, wait_completed};
+use crate::mysql::server::{PageConnection, SourceConnection, SourceServer};
 use crate::mysql::snapshot::pages::{Page, read_page};
 use crate::mysql::snapshot::ranges::plan_ranges;
 use crate::mysql::snapshot::{KeyRange, KeyValue};
 use crate::mysql::types::MysqlTable;
-use crate::mysql::wire::RowConn;
-use crate::source::definition::{CaptureOptions, ConnectionOptions};
+use crate::source::definition::CaptureOptions;
 use crate::source::position::FilePosition;
 
 /// What a reader does next.
@@ -89,7 +87,7 @@ pub(super) async fn reserve(memory: &Arc<Semaphore>, budget: usize, bytes: usize
 
 impl Readers {
     pub(super) fn start(
-        connection: &ConnectionOptions,
+        server: &Arc<dyn SourceServer>,
         options: &CaptureOptions,
         budget: usize,
     ) -> (Self, mpsc::Receiver<ReadEvent>) {
@@ -99,7 +97,7 @@ impl Readers {
         let memory = Arc::new(Semaphore::new((budget / PERMIT_BYTES).max(1)));
         let tasks = (0..options.snapshot_parallelism.max(1)).map(|_| {
             let reader = Reader {
-                connection: connection.clone(),
+                server: Arc::clone(server),
                 options: options.clone(),
                 queue: Arc::clone(&queue),
                 events: events.clone(),
@@ -129,16 +127,16 @@ impl Readers {
 }
 
 struct Reader {
-    connection: ConnectionOptions,
+    server: Arc<dyn SourceServer>,
     options: CaptureOptions,
     queue: Arc<Mutex<mpsc::UnboundedReceiver<ReadJob>>>,
     events: mpsc::Sender<ReadEvent>,
     memory: Arc<Semaphore>,
     budget: usize,
     /// For all that is not a page.
-    conn: Option<(Conn, ServerInfo)>,
+    conn: Option<(Box<dyn SourceConnection>, ServerInfo)>,
     /// For pages.
-    rows: Option<(RowConn, ServerInfo)>,
+    rows: Option<(Box<dyn PageConnection>, ServerInfo)>,
 }
 
 impl Reader {
@@ -222,18 +220,18 @@ impl Reader {
         (self.options.page_rows * 256).min(self.budget / self.options.snapshot_parallelism.max(1) / 2)
     }
 
-    async fn connected(&mut self) -> Result<&mut (Conn, ServerInfo), Error> {
+    async fn connected(&mut self) -> Result<&mut (Box<dyn SourceConnection>, ServerInfo), Error> {
         if self.conn.is_none() {
-            self.conn = Some(connect(&self.connection).await?);
+            self.conn = Some(self.server.connect().await?);
         }
         Ok(self.conn.as_mut().expect("just connected"))
     }
 
-    async fn connected_for_rows(&mut self) -> Result<&mut (RowConn, ServerInfo), Error> {
+    async fn connected_for_rows(&mut self) -> Result<&mut (Box<dyn PageConnection>, ServerInfo), Error> {
         if self.rows.is_none() {
             let (_, info) = self.connected().await?;
             let info = info.clone();
-            self.rows = Some((connect_for_rows(&self.connection, &info).await?, info));
+            self.rows = Some((self.server.connect_for_rows(&info).await?, info));
             // One connection for each reader: servers may allow few.
             if let Some((conn, _)) = self.conn.take() {
                 conn.close().await;
@@ -251,10 +249,10 @@ impl Reader {
         let range_rows = self.options.range_rows;
         let (conn, info) = self.connected().await?;
         for commit in awaited {
-            wait_visible(conn, info, &commit.position, VISIBILITY_TIMEOUT).await?;
-            wait_completed(conn, info, &commit.xid, VISIBILITY_TIMEOUT).await?;
+            conn.wait_visible(info, &commit.position, VISIBILITY_TIMEOUT).await?;
+            wait_completed(conn.as_mut(), info, &commit.xid, VISIBILITY_TIMEOUT).await?;
         }
-        plan_ranges(conn, info, mysql, estimated_rows, range_rows).await
+        plan_ranges(conn.as_mut(), info, mysql, estimated_rows, range_rows).await
     }
 
     async fn page(
@@ -266,7 +264,7 @@ impl Reader {
     ) -> Result<Page, Error> {
         let limit = self.options.page_rows;
         let (conn, info) = self.connected_for_rows().await?;
-        read_page(conn, info, mysql, schema, range, after, limit).await
+        read_page(conn.as_mut(), info, mysql, schema, range, after, limit).await
     }
 
     /// A connection on which something failed may hold half a result: it is given up. After a failure that will not
@@ -278,6 +276,6 @@ impl Reader {
             return None;
         }
         let (conn, info) = self.connected().await.ok()?;
-        log_end(conn, info).await.ok()
+        conn.log_end(info).await.ok()
     }
 }

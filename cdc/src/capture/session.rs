@@ -16,6 +16,7 @@ use tracing::{info, warn};
 
 use super::applier::{Applier, Slot, failed, writer_context};
 use super::coordinator::{Coordinator, Cuts, EVENT_BYTES, StreamEvent, StreamState, event_memory, name_key};
+use super::early_xa;
 use super::housekeeping::{Housekeeper, Shown};
 use super::job::{CaptureEnv, Control, StatusBoard};
 use super::pages::{PERMIT_BYTES, Readers, reserve};
@@ -25,10 +26,10 @@ use super::table::{CapturedTable, buckets_for, first_schema};
 use super::view::SourceView;
 use crate::error::{Code, Error, Retry};
 use crate::mysql::ServerInfo;
-use crate::mysql::binlog::stream::{EventStream, open_stream};
-use crate::mysql::catalog::{MatchedTable, list_tables, load_tables};
-use crate::mysql::connect::{Conn, VISIBILITY_TIMEOUT, connect, log_end, start_position, wait_visible};
-use crate::mysql::metadata_lock::{Asked, MetadataLock};
+use crate::mysql::binlog::stream::EventStream;
+use crate::mysql::catalog::MatchedTable;
+use crate::mysql::connect::VISIBILITY_TIMEOUT;
+use crate::mysql::server::{Asked, SourceConnection, SourceServer};
 use crate::mysql::types::MysqlTable;
 use crate::source::definition::SourceDefinition;
 use crate::source::position::Position;
@@ -51,6 +52,7 @@ pub(super) enum Ended {
 pub(super) struct Session<'a> {
     pub(super) definition: &'a SourceDefinition,
     pub(super) env: &'a CaptureEnv,
+    pub(super) server: &'a Arc<dyn SourceServer>,
     pub(super) epoch: u64,
     /// The id to stream with; another one each time the last was taken.
     pub(super) server_id: u32,
@@ -85,27 +87,26 @@ impl Session<'_> {
         if let Some(start) = &recovered {
             self.show(start);
         }
-        let (mut conn, info) = connect(&self.definition.connection).await?;
+        let (mut conn, info) = self.server.connect().await?;
         let mut start = match recovered {
             Some(start) => {
                 if start.tables.iter().any(CapturedTable::is_loading) {
                     // Pages read from now on must see everything the stream will not repeat.
-                    wait_visible(&mut conn, &info, &start.position, VISIBILITY_TIMEOUT).await?;
+                    conn.wait_visible(&info, &start.position, VISIBILITY_TIMEOUT).await?;
                 }
                 start
             }
-            None => self.begin(&mut conn, &info).await?,
+            None => self.begin(conn.as_mut(), &info).await?,
         };
         start.position.server_uuid.clone_from(&info.server_uuid);
-        let server_end = log_end(&mut conn, &info).await?;
+        let server_end = conn.log_end(&info).await?;
         self.status.update(|s| {
             s.server_position = Some(server_end);
             // The stream of this session has reached nothing yet.
             s.lag_bytes = None;
             s.last_checkpoint = start.number;
         });
-        let poll =
-            AbortOnDropHandle::new(tokio::spawn(poll_server(self.definition.connection.clone(), self.status.clone())));
+        let poll = AbortOnDropHandle::new(tokio::spawn(poll_server(Arc::clone(self.server), self.status.clone())));
         conn.close().await;
         let housekeeping = AbortOnDropHandle::new(tokio::spawn(self.housekeeper().run()));
         let ended = self.capture(start, info, log, resumes).await;
@@ -155,11 +156,12 @@ impl Session<'_> {
         // The stream's rows, the snapshot's pages and what the writers buffer share the source's memory.
         let memory_bytes = options.memory_bytes / 4;
         let (work, queue) = mpsc::channel(256);
-        let (readers, mut reads) = Readers::start(&self.definition.connection, options, options.memory_bytes / 2);
+        let (readers, mut reads) = Readers::start(self.server, options, options.memory_bytes / 2);
         let upkeep = Arc::new(AtomicBool::new(false));
         let applier = Applier {
             store: self.env.store.clone(),
             resources: Arc::clone(&self.env.resources),
+            layout: self.env.layout.clone(),
             clock: Arc::clone(&self.env.clock),
             source: self.definition.name.clone(),
             source_id: self.definition.id,
@@ -200,6 +202,7 @@ impl Session<'_> {
         let mut events = pump(stream);
         let mut applying = AbortOnDropHandle::new(tokio::spawn(applier.run(queue)));
         let outcome = tokio::select! {
+            biased;
             outcome = coordinator.run(&mut events.0, &mut reads, self.requests) => outcome.map(|()| Ended::Stopped),
             ended = &mut applying => {
                 return match ended {
@@ -225,12 +228,13 @@ impl Session<'_> {
         let server_id = self.server_id;
         // The stream's own place moves with heartbeats when nothing flows; snapshot pages wait for it.
         let heartbeat = options.heartbeat_interval.min(HEARTBEAT);
-        open_stream(&self.definition.connection, info, position, server_id, heartbeat).await
+        self.server.open_stream(info, position, server_id, heartbeat).await
     }
 
     /// The very first start.
-    async fn begin(&self, conn: &mut Conn, info: &ServerInfo) -> Result<Start, Error> {
+    async fn begin(&self, conn: &mut dyn SourceConnection, info: &ServerInfo) -> Result<Start, Error> {
         let (position, matched) = self.definitions_at_a_position(conn, info).await?;
+        early_xa::wait(self.server.as_ref(), conn, info, self.server_id, &position).await?;
         let context = writer_context(&self.env.store, &self.env.clock, &self.env.resources, self.definition.id);
         let mut start = Start {
             position,
@@ -245,7 +249,7 @@ impl Session<'_> {
             let schema = first_schema(&table.mysql, self.definition.options.changelog)?;
             let path = table_path(&table.schema_name, &table.table_name);
             let name = format!("{}.{}", table.schema_name, table.table_name);
-            let options = TableOptions { buckets, ..TableOptions::default() };
+            let options = TableOptions { buckets, ..self.env.layout.clone() };
             let mut writer = TableWriter::create(context.clone(), Path::from(path.as_str()), schema, options)
                 .await
                 .map_err(|e| failed(&name, e))?;
@@ -273,14 +277,12 @@ impl Session<'_> {
     /// the stream shows from the position on is in none of them, one before it is in all.
     async fn definitions_at_a_position(
         &self,
-        conn: &mut Conn,
+        conn: &mut dyn SourceConnection,
         info: &ServerInfo,
     ) -> Result<(Position, Vec<Matched>), Error> {
         for _ in 0..DEFINITION_ATTEMPTS {
             let expected = self.matching_names(conn, info).await?;
-            let lock = match MetadataLock::ask(&self.definition.connection, &Vec::from_iter(expected.iter().cloned()))
-                .await?
-            {
+            let lock = match self.server.lock_definitions(&Vec::from_iter(expected.iter().cloned())).await? {
                 Asked::Locked(lock) => lock,
                 Asked::Missed(error) => {
                     info!(source = self.definition.name, %error, detail = error.detail, "a table is being changed; the start waits");
@@ -289,8 +291,8 @@ impl Session<'_> {
                 }
             };
             let loaded = async {
-                let position = start_position(conn, info).await?;
-                let mut tables = list_tables(conn, info, self.definition).await?;
+                let position = conn.start_position(info).await?;
+                let mut tables = conn.list_tables(info, self.definition).await?;
                 let complete = tables.iter().map(name_of).collect::<BTreeSet<_>>() == expected;
                 tables.retain(|table| table.left_out.is_none());
                 let captured = tables.len();
@@ -326,26 +328,35 @@ impl Session<'_> {
 
     /// The names of all tables that match, captured or left out: what a table lacks is known only once it stands still.
     /// MariaDB leaves out of a list what is just being renamed by an ALTER TABLE, so that several lists are taken.
-    async fn matching_names(&self, conn: &mut Conn, info: &ServerInfo) -> Result<BTreeSet<(String, String)>, Error> {
+    async fn matching_names(
+        &self,
+        conn: &mut dyn SourceConnection,
+        info: &ServerInfo,
+    ) -> Result<BTreeSet<(String, String)>, Error> {
         let mut names = BTreeSet::new();
         for list in 0..LISTS {
             if list > 0 {
                 tokio::time::sleep(LIST_PAUSE).await;
             }
-            names.extend(list_tables(conn, info, self.definition).await?.iter().map(name_of));
+            names.extend(conn.list_tables(info, self.definition).await?.iter().map(name_of));
         }
         Ok(names)
     }
 
     /// The definitions of tables; those that do not exist any more are missing.
-    async fn load(&self, conn: &mut Conn, info: &ServerInfo, tables: Vec<MatchedTable>) -> Result<Vec<Matched>, Error> {
+    async fn load(
+        &self,
+        conn: &mut dyn SourceConnection,
+        info: &ServerInfo,
+        tables: Vec<MatchedTable>,
+    ) -> Result<Vec<Matched>, Error> {
         let mut names: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for table in &tables {
             names.entry(&table.database).or_default().push(&table.name);
         }
         let mut definitions = HashMap::new();
         for (database, names) in names {
-            for table in load_tables(conn, info, database, &names).await? {
+            for table in conn.load_tables(info, database, &names).await? {
                 definitions.insert((table.database.clone(), table.name.clone()), table);
             }
         }
@@ -462,7 +473,7 @@ impl Session<'_> {
             return Ok(Arc::new(first_schema(&table.mysql, self.definition.options.changelog)?));
         }
         let context = writer_context(store, &self.env.clock, &self.env.resources, self.definition.id);
-        let options = TableOptions { buckets: table.buckets.max(1), ..TableOptions::default() };
+        let options = TableOptions { buckets: table.buckets.max(1), ..self.env.layout.clone() };
         let mut writer = match &slot.committed {
             Some(snapshot) => {
                 slot.version = Some(load(snapshot).await?);
@@ -529,11 +540,11 @@ fn pump(mut stream: EventStream) -> (Events, AbortOnDropHandle<()>) {
 }
 
 /// Asks the server where its log ends, so that a lag is seen even when nothing flows.
-async fn poll_server(connection: crate::source::definition::ConnectionOptions, status: StatusBoard) {
+async fn poll_server(server: Arc<dyn SourceServer>, status: StatusBoard) {
     const EVERY: std::time::Duration = std::time::Duration::from_secs(2);
     loop {
-        if let Ok((mut conn, info)) = connect(&connection).await {
-            while let Ok(end) = log_end(&mut conn, &info).await {
+        if let Ok((mut conn, info)) = server.connect().await {
+            while let Ok(end) = conn.log_end(&info).await {
                 status.update(|s| {
                     // The distance was measured to another end; the next report measures it anew.
                     if s.server_position.as_ref() != Some(&end) {

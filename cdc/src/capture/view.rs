@@ -8,9 +8,12 @@ use tidegate_storage::table::{MergeLog, TableVersion};
 use uuid::Uuid;
 
 use super::state::TableState;
-use crate::error::{Code, Error};
+use crate::error::{Code, Error, Retry};
 use crate::mysql::types::MysqlTable;
 use crate::source::position::Position;
+
+/// How often a checkpoint that has become old while it was read gives way to a newer one.
+const VIEW_ATTEMPTS: u32 = 8;
 
 /// All tables of a source at one checkpoint. Immutable: a reader that holds it sees one source-transaction boundary.
 #[derive(Debug, Clone)]
@@ -58,18 +61,40 @@ impl SourceView {
 ///
 /// `Ok(None)` when the source has no checkpoint yet.
 pub async fn load_view(store: &StoreRef, source_id: Uuid, name: &str) -> Result<Option<SourceView>, Error> {
-    let log = CheckpointLog::new(store.clone(), source_id);
-    let Some(state) = log.recover().await? else { return Ok(None) };
-    Ok(Some(view_of(store, source_id, name, &state).await?))
+    newer_view(store, source_id, name, 0).await
 }
 
-/// Loads every visible table of a recovered checkpoint.
-pub(super) async fn view_of(
+/// Reads the newest checkpoint of a source if its number is above `known`.
+///
+/// Another server that captures the source deletes what has become old, perhaps while it is being read here: what is
+/// missing then is no damage as long as there is a newer checkpoint.
+pub(super) async fn newer_view(
     store: &StoreRef,
     source_id: Uuid,
     name: &str,
-    state: &CheckpointState,
-) -> Result<SourceView, Error> {
+    known: u64,
+) -> Result<Option<SourceView>, Error> {
+    let log = CheckpointLog::new(store.clone(), source_id);
+    let mut attempts = 0;
+    loop {
+        let Some(state) = log.recover().await?.filter(|state| state.number > known) else { return Ok(None) };
+        let error = match view_of(store, source_id, name, &state).await {
+            Ok(view) => return Ok(Some(view)),
+            Err(error) if error.code == Code::StoreCorrupt => error,
+            Err(error) => return Err(error),
+        };
+        if log.recover().await?.is_none_or(|newest| newest.number <= state.number) {
+            return Err(error);
+        }
+        attempts += 1;
+        if attempts >= VIEW_ATTEMPTS {
+            return Err(error.with_retry(Retry::Backoff));
+        }
+    }
+}
+
+/// Loads every visible table of a recovered checkpoint.
+async fn view_of(store: &StoreRef, source_id: Uuid, name: &str, state: &CheckpointState) -> Result<SourceView, Error> {
     let position = serde_json::from_value(state.position.clone()).map_err(|e| corrupt(state.number, "position", e))?;
     let mut tables = Vec::with_capacity(state.tables.len());
     for commit in state.tables.values() {

@@ -12,6 +12,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::error::{Code, Error, Result};
 use crate::mysql::binlog::Xid;
+use crate::mysql::server::SourceConnection;
 use crate::mysql::wire::RowConn;
 use crate::mysql::{Flavor, ServerInfo};
 use crate::source::definition::{ConnectionOptions, SslMode};
@@ -436,31 +437,43 @@ impl Poll {
     }
 }
 
-/// Waits until an XA transaction whose XA COMMIT is in the log is visible to SELECTs, its position being so already.
+/// The prepared XA transactions that a SELECT may see or not, whatever the position says, as statements of the log name
+/// them, in lower case.
 ///
-/// MariaDB moves the position of snapshots when the statement is logged and lets the engines commit after that; the
-/// transaction leaves XA RECOVER when they have (`trans_xa_commit` removes it last). On MySQL the position tells.
-pub(crate) async fn wait_completed(conn: &mut Conn, server: &ServerInfo, xid: &str, patience: Duration) -> Result<()> {
+/// MariaDB moves the position of snapshots when an XA COMMIT is logged and lets the engines commit after that; the
+/// transaction leaves XA RECOVER when they have (`trans_xa_commit` removes it last). On MySQL the position tells, and
+/// there are none of them.
+pub(crate) async fn prepared(conn: &mut Conn, server: &ServerInfo) -> Result<Vec<String>> {
     if server.flavor == Flavor::Mysql {
-        return Ok(());
+        return Ok(Vec::new());
     }
     let what = "the prepared XA transactions could not be read";
+    let rows: Vec<(u32, usize, usize, Vec<u8>)> = ask(conn, what, "XA RECOVER").await?;
+    Ok(rows.iter().map(xid_text).collect())
+}
+
+/// The name in a row of XA RECOVER: format, lengths of the two parts, the parts.
+fn xid_text((format, global, branch, data): &(u32, usize, usize, Vec<u8>)) -> String {
+    let (global, rest) = data.split_at(data.len().min(*global));
+    let branch = rest.get(..*branch).unwrap_or(rest).to_vec();
+    Xid { format: *format, global: global.to_vec(), branch }.to_string()
+}
+
+/// Waits until an XA transaction whose XA COMMIT is in the log is visible to SELECTs, its position being so already.
+pub(crate) async fn wait_completed(
+    conn: &mut dyn SourceConnection,
+    server: &ServerInfo,
+    xid: &str,
+    patience: Duration,
+) -> Result<()> {
     let mut poll = Poll::new(patience);
-    while ask::<(u32, usize, usize, Vec<u8>)>(conn, what, "XA RECOVER").await?.iter().any(|row| names(row, xid)) {
+    while conn.prepared(server).await?.iter().any(|listed| listed == xid) {
         poll.pause().await.map_err(|_| {
             Error::new(Code::NotVisible, format!("the XA transaction {xid} did not become visible within {patience:?}"))
                 .with_detail("Its XA COMMIT is in the binlog; XA RECOVER still lists it, or a later one of its name.")
         })?;
     }
     Ok(())
-}
-
-/// Whether a row of XA RECOVER (format, lengths of the two parts, the parts) is of the XA transaction.
-fn names((format, global, branch, data): &(u32, usize, usize, Vec<u8>), xid: &str) -> bool {
-    data.split_at_checked(*global).is_some_and(|(global, rest)| {
-        let branch = rest.get(..*branch).unwrap_or(rest).to_vec();
-        Xid { format: *format, global: global.to_vec(), branch }.to_string() == xid
-    })
 }
 
 /// Begins a new binlog file. The server does so only when every transaction of the file before is committed in its engine,
@@ -567,16 +580,13 @@ async fn check_file(conn: &mut Conn, wanted: &FilePosition) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::names;
+    use super::xid_text;
 
     #[test]
     fn rows_of_xa_recover_are_named_as_the_log_names_them() {
-        let row = (7, 5, 2, b"earlybr".to_vec());
-        assert!(names(&row, "x'6561726c79',x'6272',7"));
-        assert!(!names(&row, "x'6561726c79',x'6272',1"));
-        assert!(!names(&row, "x'6561726c',x'796272',7"));
+        assert_eq!(xid_text(&(7, 5, 2, b"earlybr".to_vec())), "x'6561726c79',x'6272',7");
+        assert_eq!(xid_text(&(1, 1, 0, b"a".to_vec())), "x'61',x'',1");
         // Parts that the data is too short for.
-        assert!(!names(&(1, 9, 0, b"a".to_vec()), "x'61',x'',1"));
-        assert!(names(&(1, 1, 9, b"a".to_vec()), "x'61',x'',1"));
+        assert_eq!(xid_text(&(1, 9, 4, b"a".to_vec())), "x'61',x'',1");
     }
 }

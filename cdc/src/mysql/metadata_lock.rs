@@ -6,10 +6,12 @@
 //! A schema change needs the lock for itself when it is carried out, logged and made visible, and gives it back after
 //! the last of the three. So while the lock is held, each schema change of the table is seen by all or by none.
 
+use async_trait::async_trait;
 use mysql_async::prelude::Queryable;
 
 use crate::error::{Code, Error, Result, Retry};
 use crate::mysql::connect::{Conn, connect, query_failed};
+use crate::mysql::server::{Asked, DefinitionLock};
 use crate::mysql::snapshot::key::quote;
 use crate::source::definition::ConnectionOptions;
 
@@ -25,13 +27,6 @@ pub(crate) struct MetadataLock {
     conn: Conn,
 }
 
-/// What came of asking for the locks.
-pub(crate) enum Asked {
-    Locked(MetadataLock),
-    /// A table is being changed, or is not there any more. Asking again, perhaps for other tables, may succeed.
-    Missed(Error),
-}
-
 impl MetadataLock {
     /// Locks tables, each as its database and its name, on a connection of its own: statements that the caller runs
     /// meanwhile may end a transaction. A table that cannot be read at all is left unlocked; whoever reads it says why.
@@ -39,9 +34,9 @@ impl MetadataLock {
         let (conn, _) = connect(connection).await?;
         let mut lock = Self { conn };
         match lock.lock(tables).await {
-            Ok(()) => Ok(Asked::Locked(lock)),
+            Ok(()) => Ok(Asked::Locked(Box::new(lock))),
             Err(error) => {
-                lock.release().await;
+                lock.give_back().await;
                 if passes(&error) { Ok(Asked::Missed(error)) } else { Err(error) }
             }
         }
@@ -79,10 +74,16 @@ impl MetadataLock {
         self.conn.query_drop(statement).await.map_err(|error| query_failed(what, error))
     }
 
-    /// Gives the locks back.
-    pub(crate) async fn release(self) {
+    async fn give_back(self) {
         // The server ends the transaction of a connection that is closed.
         self.conn.close().await;
+    }
+}
+
+#[async_trait]
+impl DefinitionLock for MetadataLock {
+    async fn release(self: Box<Self>) {
+        self.give_back().await;
     }
 }
 

@@ -10,6 +10,7 @@ pub mod charset;
 pub mod connect;
 pub(crate) mod ddl;
 pub(crate) mod metadata_lock;
+pub mod server;
 pub mod snapshot;
 pub mod types;
 pub mod value;

@@ -38,6 +38,13 @@ impl FilePosition {
         Self { file: file.into(), offset }
     }
 
+    /// The name of the file before this one; `None` for the first, and for names without a number.
+    pub fn file_before(&self) -> Option<String> {
+        let (name, digits) = self.file.rsplit_once('.')?;
+        let before = self.number()?.checked_sub(1).filter(|before| *before > 0)?;
+        Some(format!("{name}.{before:0width$}", width = digits.len()))
+    }
+
     /// The number behind the last dot of the file's name.
     fn number(&self) -> Option<u64> {
         self.file.rsplit_once('.').and_then(|(_, number)| number.parse().ok())

@@ -226,6 +226,7 @@ impl ObjectStore for Faulty {
     fn delete_stream(&self, paths: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
         match self.meet(Operation::Delete, &Path::default()) {
             Some(Fault::Full) => stream::once(async { Err(full()) }).boxed(),
+            Some(Fault::Hang) => stream::pending().boxed(),
             Some(_) => stream::once(async { Err(refused(Operation::Delete, &Path::default())) }).boxed(),
             None => self.inner.delete_stream(paths),
         }
@@ -234,6 +235,7 @@ impl ObjectStore for Faulty {
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
         let path = prefix.cloned().unwrap_or_default();
         match self.meet(Operation::List, &path) {
+            Some(Fault::Hang) => stream::pending().boxed(),
             Some(_) => stream::once(async move { Err(refused(Operation::List, &path)) }).boxed(),
             None => self.inner.list(prefix),
         }

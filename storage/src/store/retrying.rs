@@ -3,17 +3,21 @@
 use std::fmt;
 use std::future::Future;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures::stream::BoxStream;
+use futures::stream::{self, BoxStream};
+use futures::{FutureExt, StreamExt};
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt,
-    PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+    CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
+    ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, UploadPart,
 };
 use tokio::time::Instant;
+
+use crate::random::{Random, SystemRandom};
 
 /// How often and how long to try.
 #[derive(Debug, Clone, Copy)]
@@ -22,7 +26,7 @@ pub struct RetryPolicy {
     pub attempts: u32,
     /// Time limit of one attempt.
     pub timeout: Duration,
-    /// Pause before the second attempt; it doubles from then on.
+    /// Pause before the second attempt; it doubles from then on. Up to half of a pause is left out, by chance.
     pub first_backoff: Duration,
     /// Longest pause.
     pub max_backoff: Duration,
@@ -49,17 +53,29 @@ impl Default for RetryPolicy {
 /// compared, because an attempt whose answer was lost may have created it. An object with the very same bytes counts as
 /// created. So creates that must tell writers apart need something of the writer's own in their bytes.
 ///
-/// Listings and the bodies of reads are passed on as they are.
+/// Listings, the bodies of reads, deletes and the parts of uploads are not tried again, but have the time limit as well:
+/// each of their steps.
 #[derive(Debug)]
 pub struct Retrying<S> {
     inner: S,
     policy: RetryPolicy,
+    random: Arc<dyn Random>,
 }
 
 impl<S: ObjectStore> Retrying<S> {
     /// `inner`, tried according to `policy`.
     pub fn new(inner: S, policy: RetryPolicy) -> Self {
-        Self { inner, policy }
+        Self { inner, policy, random: Arc::new(SystemRandom) }
+    }
+
+    /// The same, with its pauses drawn from `random`.
+    pub fn drawing(self, random: Arc<dyn Random>) -> Self {
+        Self { random, ..self }
+    }
+
+    /// Waits for between half of `pause` and all of it: requests that failed together do not come again together.
+    async fn wait(&self, pause: Duration) {
+        tokio::time::sleep(pause.mul_f64(0.5 + self.random.fraction() / 2.0)).await;
     }
 
     /// Whether another attempt may begin, so long after the first.
@@ -78,7 +94,7 @@ impl<S: ObjectStore> Retrying<S> {
             match within(self.policy.timeout, attempt()).await {
                 Err(error) if may_pass(&error) && self.another(made, began.elapsed() + pause) => {
                     tracing::debug!(object = %path, action, made, %error, "trying again");
-                    tokio::time::sleep(pause).await;
+                    self.wait(pause).await;
                     pause = (pause * 2).min(self.policy.max_backoff);
                     made += 1;
                 }
@@ -93,7 +109,7 @@ impl<S: ObjectStore> Retrying<S> {
             match self.create_once(path, payload.clone(), options.clone()).await {
                 // Refused because of another create that was under way and came to nothing (S3 answers 409).
                 Err(Error::NotFound { .. }) if remaining > 0 => {
-                    tokio::time::sleep(self.policy.first_backoff).await;
+                    self.wait(self.policy.first_backoff).await;
                     remaining -= 1;
                 }
                 outcome => return outcome,
@@ -138,6 +154,43 @@ async fn within<T>(timeout: Duration, attempt: impl Future<Output = Result<T>>) 
     }
 }
 
+/// The items of `stream`, until one is late.
+fn limited<T: Send + 'static>(
+    timeout: Duration,
+    stream: BoxStream<'static, Result<T>>,
+) -> BoxStream<'static, Result<T>> {
+    stream::unfold(Some(stream), move |stream| async move {
+        let mut stream = stream?;
+        match within(timeout, async { Ok(stream.next().await) }).await {
+            Ok(next) => next.map(|item| (item, Some(stream))),
+            Err(late) => Some((Err(late), None)),
+        }
+    })
+    .boxed()
+}
+
+/// An upload whose steps have a time limit.
+#[derive(Debug)]
+struct Limited {
+    inner: Box<dyn MultipartUpload>,
+    timeout: Duration,
+}
+
+#[async_trait]
+impl MultipartUpload for Limited {
+    fn put_part(&mut self, part: PutPayload) -> UploadPart {
+        within(self.timeout, self.inner.put_part(part)).boxed()
+    }
+
+    async fn complete(&mut self) -> Result<PutResult> {
+        within(self.timeout, self.inner.complete()).await
+    }
+
+    async fn abort(&mut self) -> Result<()> {
+        within(self.timeout, self.inner.abort()).await
+    }
+}
+
 /// Whether an error says nothing about the next attempt. A full store stays full.
 fn may_pass(error: &Error) -> bool {
     matches!(error, Error::Generic { .. } | Error::JoinError { .. }) && !crate::error::is_full(error)
@@ -163,11 +216,16 @@ impl<S: ObjectStore> ObjectStore for Retrying<S> {
     }
 
     async fn put_multipart_opts(&self, path: &Path, options: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
-        self.retry("put", path, || self.inner.put_multipart_opts(path, options.clone())).await
+        let inner = self.retry("put", path, || self.inner.put_multipart_opts(path, options.clone())).await?;
+        Ok(Box::new(Limited { inner, timeout: self.policy.timeout }))
     }
 
     async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
-        self.retry("get", path, || self.inner.get_opts(path, options.clone())).await
+        let mut result = self.retry("get", path, || self.inner.get_opts(path, options.clone())).await?;
+        if let GetResultPayload::Stream(body) = result.payload {
+            result.payload = GetResultPayload::Stream(limited(self.policy.timeout, body));
+        }
+        Ok(result)
     }
 
     async fn get_ranges(&self, path: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
@@ -175,15 +233,15 @@ impl<S: ObjectStore> ObjectStore for Retrying<S> {
     }
 
     fn delete_stream(&self, paths: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
-        self.inner.delete_stream(paths)
+        limited(self.policy.timeout, self.inner.delete_stream(paths))
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.inner.list(prefix)
+        limited(self.policy.timeout, self.inner.list(prefix))
     }
 
     fn list_with_offset(&self, prefix: Option<&Path>, offset: &Path) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.inner.list_with_offset(prefix, offset)
+        limited(self.policy.timeout, self.inner.list_with_offset(prefix, offset))
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {

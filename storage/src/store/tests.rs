@@ -238,6 +238,19 @@ async fn a_request_ends_within_its_budget() {
     assert!(began.elapsed() < Duration::from_secs(5));
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_comes_in_pieces_does_not_wait_for_ever() {
+    let (faulty, store) = retrying();
+    write(&*store, &Path::from("x"), bytes("z")).await.unwrap();
+    faulty.inject(Operation::List, "", Fault::Hang, 1);
+    let listed: Result<Vec<_>, _> = store.list(None).try_collect().await;
+    assert!(listed.unwrap_err().to_string().contains("no answer within"));
+    faulty.inject(Operation::Delete, "", Fault::Hang, 1);
+    assert_eq!(super::delete(&*store, &Path::from("x")).await.unwrap_err().kind(), ErrorKind::Unavailable);
+    let listed: Vec<_> = store.list(None).try_collect().await.unwrap();
+    assert_eq!(listed.len(), 1);
+}
+
 #[tokio::test]
 async fn requests_under_way_are_seen_until_they_are_answered() {
     let faulty = Arc::new(Faulty::new(Arc::new(InMemory::new())));

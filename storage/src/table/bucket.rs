@@ -18,6 +18,7 @@ use super::run::{DataFile, RunWriter};
 use crate::error::{Error, Result};
 use crate::paimon::data_file::Age;
 use crate::paimon::{DataFileMeta, FileSource};
+use crate::workers::Workers;
 
 /// One bucket. Each level holds files that do not overlap, and each key has at most one live row.
 #[derive(Debug, Default)]
@@ -328,6 +329,13 @@ impl Bucket {
         let written = match parts.as_slice() {
             [] => Vec::new(),
             [part] => vec![write(part).await?],
+            parts if layout.ctx.resources.workers == Workers::Caller => {
+                let mut written = Vec::with_capacity(parts.len());
+                for part in parts {
+                    written.push(write(part).await?);
+                }
+                written
+            }
             parts => {
                 let runtime = Handle::current();
                 let mut written = Vec::with_capacity(parts.len());

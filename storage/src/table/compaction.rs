@@ -6,13 +6,10 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
 
 use futures::FutureExt;
-use futures::future::{self, BoxFuture, Either};
 use roaring::RoaringBitmap;
-use tokio::runtime::Handle;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 use tokio::task::{JoinHandle, yield_now};
 
 use super::bucket::{Bucket, FullMerge, Reserved, carry};
@@ -297,7 +294,7 @@ impl Job {
                 let resources = Arc::clone(&resources);
                 async move { resources.merges.hurry(hurried).await }
             };
-            let output = on_a_thread(work.boxed(), hurry.boxed()).await;
+            let output = resources.workers.stand_back(work.boxed(), hurry.boxed()).await;
             let state = output.as_ref().map_or_else(|e| MergeState::Failed(e.to_string()), |_| MergeState::Written);
             shared_log.set(id, state);
             output
@@ -354,64 +351,6 @@ impl Drop for Job {
     }
 }
 
-/// Where that policy is refused, the lowest ordinary priority.
-#[cfg(target_os = "linux")]
-const NICE: i32 = 19;
-
-/// Lets the calling thread have the time that no other wants, where that is possible.
-///
-/// On Linux that is a policy of its own. A thread that is merely nice makes its processor count as busy: the two halves
-/// of a flush then share the other one, though each could have one to itself.
-fn stand_back() {
-    #[cfg(target_os = "linux")]
-    let refused = {
-        let parameters = libc::sched_param { sched_priority: 0 };
-        // SAFETY: the parameters outlive the call, which only reads them. On Linux 0 means the calling thread.
-        let refused = unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const parameters) } != 0;
-        // SAFETY: the function takes numbers only.
-        refused && unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) } != 0
-    };
-    #[cfg(not(target_os = "linux"))]
-    let refused = true;
-    if refused {
-        tracing::debug!("a merge runs at the priority of everything else");
-    }
-}
-
-/// Polls `work` on a thread of its own, which stands back behind others until `hurry` ends. A thread that stood back may
-/// not come forward again without privileges, so the work moves to another one then.
-async fn on_a_thread<T: Send + 'static>(
-    work: BoxFuture<'static, Result<T>>,
-    hurry: BoxFuture<'static, ()>,
-) -> Result<T> {
-    let runtime = Handle::current();
-    let polled = on_new_thread(move || {
-        stand_back();
-        match runtime.block_on(future::select(work, hurry)) {
-            Either::Left((output, _)) => Either::Right(output),
-            Either::Right(((), work)) => Either::Left(work),
-        }
-    });
-    match polled.await? {
-        Either::Right(output) => output,
-        Either::Left(work) => {
-            let runtime = Handle::current();
-            on_new_thread(move || runtime.block_on(work)).await?
-        }
-    }
-}
-
-/// The outcome of `work` on a thread of its own.
-async fn on_new_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
-    let (sender, receiver) = oneshot::channel();
-    let thread = thread::Builder::new().name("merge".to_owned()).spawn(move || {
-        // Nobody waits any more if the writer is gone.
-        let _ = sender.send(work());
-    });
-    thread.map_err(|error| Error::Invalid(format!("no thread could be started for a merge: {error}")))?;
-    receiver.await.map_err(|_| Error::invalid("a merge broke off"))
-}
-
 async fn run(
     layout: &Layout,
     bucket: u32,
@@ -462,67 +401,4 @@ async fn catch_up(layout: &Layout, inputs: &[DataFile], dead: &DeadRows, mut fil
         }
     }
     Ok(Output { files, written, carried })
-}
-
-#[cfg(test)]
-mod tests {
-    use std::task::Poll;
-
-    use super::*;
-
-    /// Work that ends as soon as it is polled on a second thread.
-    fn moves_on() -> BoxFuture<'static, Result<u32>> {
-        let mut first = None;
-        future::poll_fn(move |_| {
-            let here = thread::current().id();
-            if *first.get_or_insert(here) == here { Poll::Pending } else { Poll::Ready(Ok(7)) }
-        })
-        .boxed()
-    }
-
-    #[tokio::test]
-    async fn work_moves_to_another_thread_in_haste() {
-        let (haste, hurry) = oneshot::channel::<()>();
-        let work = tokio::spawn(on_a_thread(moves_on(), hurry.map(drop).boxed()));
-        yield_now().await;
-        assert!(!work.is_finished());
-        haste.send(()).unwrap();
-        assert_eq!(work.await.unwrap().unwrap(), 7);
-    }
-
-    #[tokio::test]
-    async fn work_ends_where_it_began_without_haste() {
-        assert_eq!(on_a_thread(async { Ok(7) }.boxed(), future::pending().boxed()).await.unwrap(), 7);
-        let fails = async { Err::<(), _>(Error::invalid("x")) };
-        assert!(on_a_thread(fails.boxed(), future::ready(()).boxed()).await.is_err());
-    }
-
-    /// How the system schedules the calling thread.
-    #[cfg(target_os = "linux")]
-    fn policy() -> i32 {
-        // SAFETY: the function takes a number only. On Linux 0 means the calling thread.
-        unsafe { libc::sched_getscheduler(0) }
-    }
-
-    #[cfg(target_os = "linux")]
-    #[tokio::test]
-    async fn requests_of_a_thread_that_stands_back_are_not_carried_out_by_such_threads() {
-        use object_store::ObjectStoreExt;
-
-        let seen = Arc::new(Mutex::new(0));
-        let directory = tempfile::tempdir().unwrap();
-        let store = crate::store::open(directory.path().to_str().unwrap(), &[]).unwrap();
-        let path = object_store::path::Path::from("a");
-        store.put(&path, "x".into()).await.unwrap();
-        let on_runtime = crate::store::on_runtime::OnRuntime::new(store, Handle::current());
-        let noted = Arc::clone(&seen);
-        let work = async move {
-            *noted.lock().unwrap() = policy();
-            assert_eq!(on_runtime.get(&path).await.unwrap().bytes().await.unwrap(), "x");
-            Ok(())
-        };
-        on_a_thread(work.boxed(), future::pending().boxed()).await.unwrap();
-        let here = tokio::task::spawn_blocking(policy).await.unwrap();
-        assert_eq!((*seen.lock().unwrap(), here), (libc::SCHED_IDLE, libc::SCHED_OTHER));
-    }
 }

@@ -158,7 +158,9 @@ pub async fn expire_snapshots(
         obsolete.add_own(store, &paths, snapshot).await?;
         obsolete.add_removed(store, &paths, follower).await?;
     }
-    let obsolete: Vec<Path> = obsolete.0.difference(&kept.0).cloned().collect();
+    let mut obsolete: Vec<Path> = obsolete.0.difference(&kept.0).cloned().collect();
+    // In the same order every time.
+    obsolete.sort_unstable();
 
     // A reader that looks for the oldest snapshot does not begin with one that is about to go.
     store::write(&**store, &paths.earliest_hint(), Bytes::from(end.to_string())).await?;

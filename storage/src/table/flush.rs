@@ -5,15 +5,12 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
 use futures::{StreamExt, TryStreamExt, stream};
-use tokio::runtime::Handle;
-use tokio::task::spawn_blocking;
 
 use super::RowKind;
 use super::bucket::{Bucket, FlushInput};
 use super::layout::Layout;
 use super::merge::Pending;
 use super::resolve::Loadings;
-use super::writer::parallelism;
 use crate::error::{Error, Result};
 use crate::paimon::bucket::buckets_of;
 
@@ -66,28 +63,24 @@ impl Buffer {
 
 /// Puts the buffered rows into the buckets, several buckets at a time.
 pub(crate) async fn flush(layout: &Arc<Layout>, buffer: Buffer, buckets: Vec<Bucket>) -> Result<Vec<Bucket>> {
+    let workers = layout.ctx.resources.workers;
     let shared = Arc::clone(layout);
-    let inputs = blocking(move || split(&shared, buffer)).await?;
-    let runtime = Handle::current();
-    let threads = parallelism().div_ceil(buckets.len().max(1));
+    let inputs = workers.compute("a flush", move || split(&shared, buffer)).await?;
+    let threads = workers.parallelism().div_ceil(buckets.len().max(1));
     let work = buckets.into_iter().zip(inputs).map(|(mut bucket, input)| {
-        let (layout, runtime) = (Arc::clone(layout), runtime.clone());
+        let layout = Arc::clone(layout);
         async move {
             if input.rows.is_empty() && input.changes.is_empty() {
                 return Ok(bucket);
             }
-            blocking(move || {
-                runtime.block_on(bucket.flush(&layout, input, threads))?;
+            let work = async move {
+                bucket.flush(&layout, input, threads).await?;
                 Ok(bucket)
-            })
-            .await
+            };
+            workers.drive("a flush", work).await
         }
     });
-    stream::iter(work).buffered(parallelism()).try_collect().await
-}
-
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    spawn_blocking(work).await.map_err(|error| Error::Invalid(format!("a flush broke off: {error}")))?
+    stream::iter(work).buffered(workers.parallelism()).try_collect().await
 }
 
 /// The buffered rows by bucket.

@@ -10,8 +10,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::Instant;
 
 use super::levels::TOP;
-use super::writer::parallelism;
 use crate::error::{Error, Result};
+use crate::workers::Workers;
 
 /// A merge of more rows than this is long: not all threads may be taken by such merges.
 const LONG_ROWS: u64 = 4_000_000;
@@ -41,7 +41,7 @@ pub struct MergePool {
 
 impl Default for MergePool {
     fn default() -> Self {
-        Self::new(parallelism(), None)
+        Self::new(Workers::Threads.parallelism(), None)
     }
 }
 

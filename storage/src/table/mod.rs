@@ -54,7 +54,9 @@ pub use writer::TableWriter;
 
 use crate::checkpoint::PreparedSnapshot;
 use crate::clock::Clock;
+use crate::random::{Random, SystemRandom};
 use crate::store::StoreRef;
+use crate::workers::Workers;
 
 /// What one row of a batch does to the row with the same key.
 #[repr(u8)]
@@ -91,12 +93,21 @@ pub struct Resources {
     pub keys: Arc<KeyCache>,
     /// Where their merges run.
     pub merges: MergePool,
+    /// Where they do what takes long.
+    pub workers: Workers,
+    /// What the names of their objects are drawn from.
+    pub random: Arc<dyn Random>,
 }
 
 impl Default for Resources {
     /// All keys stay in memory; a merge for each processor.
     fn default() -> Self {
-        Self { keys: KeyCache::unbounded(), merges: MergePool::default() }
+        Self {
+            keys: KeyCache::unbounded(),
+            merges: MergePool::default(),
+            workers: Workers::Threads,
+            random: Arc::new(SystemRandom),
+        }
     }
 }
 

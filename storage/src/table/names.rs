@@ -1,14 +1,12 @@
 //! Names of new objects, which no other writer takes.
 
-use std::collections::hash_map::RandomState;
-use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use object_store::path::Path;
 use uuid::Builder;
 use uuid::Uuid;
 
 use crate::paimon::paths;
+use crate::random::Random;
 
 /// Counts the objects of one writer under an id of its own. A writer that is opened again takes a new id, so what an
 /// earlier one left behind is never overwritten.
@@ -19,19 +17,11 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// For a writer of the table at `path`, opened at `now_ms`.
-    pub(crate) fn new(path: &Path, commit_user: &str, now_ms: i64) -> Self {
-        // The standard library's hasher keys come from the operating system's randomness and differ for every state.
-        let random = || {
-            let mut hasher = RandomState::new().build_hasher();
-            hasher.write(path.as_ref().as_bytes());
-            hasher.write(commit_user.as_bytes());
-            hasher.write_i64(now_ms);
-            hasher.finish().to_be_bytes()
-        };
+    /// For a writer that is opened now.
+    pub(crate) fn new(random: &dyn Random) -> Self {
         let mut bytes = [0; 16];
-        bytes[..8].copy_from_slice(&random());
-        bytes[8..].copy_from_slice(&random());
+        bytes[..8].copy_from_slice(&random.draw().to_be_bytes());
+        bytes[8..].copy_from_slice(&random.draw().to_be_bytes());
         Self { id: Builder::from_random_bytes(bytes).into_uuid(), next: AtomicU32::new(0) }
     }
 
@@ -67,11 +57,11 @@ impl Names {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::random::SystemRandom;
 
     #[test]
     fn two_writers_of_one_table_never_share_a_name() {
-        let path = Path::from("db/t");
-        let (a, b) = (Names::new(&path, "user", 1), Names::new(&path, "user", 1));
+        let (a, b) = (Names::new(&SystemRandom), Names::new(&SystemRandom));
         assert_ne!(a.data_file(), b.data_file());
         assert_ne!(a.data_file(), a.data_file());
     }

@@ -16,7 +16,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::key_index::tests::MemoryDisk;
-use super::{KeyCache, MergePool, Resources, RowKind, TableOptions, TableVersion, TableWriter, WriterContext};
+use super::{KeyCache, Resources, RowKind, TableOptions, TableVersion, TableWriter, WriterContext};
 use crate::checkpoint::publish;
 use crate::clock::ManualClock;
 use crate::paimon::{
@@ -231,7 +231,7 @@ fn context_on(store: StoreRef) -> WriterContext {
         // So little memory that nearly every key is read from the disk.
         resources: Arc::new(Resources {
             keys: KeyCache::new(Arc::new(MemoryDisk::default()), 2000),
-            merges: MergePool::default(),
+            ..Resources::default()
         }),
     }
 }

@@ -3,14 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::available_parallelism;
 
 use arrow::array::RecordBatch;
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
-use tokio::runtime::Handle;
-use tokio::task::spawn_blocking;
 
 use super::bucket::{Bucket, FullMerge};
 use super::commit::{History, read_snapshot};
@@ -118,7 +115,7 @@ impl TableWriter {
         KeySet::sweep(&layout.ctx.resources.keys, layout.paths.root().as_ref(), &key_files);
         let mut buckets: Vec<Bucket> = (0..layout.options.buckets).map(Bucket::new).collect();
         let loaded = files.into_iter().map(|(bucket, meta)| load_keys(Arc::clone(&layout), bucket, meta));
-        let mut loaded = stream::iter(loaded).buffer_unordered(parallelism());
+        let mut loaded = stream::iter(loaded).buffer_unordered(layout.ctx.resources.workers.parallelism());
         while let Some((bucket, meta, path, keys)) = loaded.try_next().await? {
             let bucket = usize::try_from(bucket).ok().and_then(|bucket| buckets.get_mut(bucket));
             let bucket = bucket.ok_or_else(|| Error::corrupt(path.as_ref(), "its bucket is none of the table's"))?;
@@ -469,11 +466,6 @@ impl Drop for TableWriter {
     }
 }
 
-/// How many pieces of work run at one time.
-pub(crate) fn parallelism() -> usize {
-    available_parallelism().map_or(2, usize::from)
-}
-
 fn new_layout(
     ctx: WriterContext,
     path: Path,
@@ -481,7 +473,7 @@ fn new_layout(
     schema: Arc<TableSchema>,
     schemas: Option<BTreeMap<u64, Arc<TableSchema>>>,
 ) -> Result<Layout> {
-    let names = Arc::new(Names::new(&path, &ctx.commit_user, ctx.clock.now_ms()));
+    let names = Arc::new(Names::new(&*ctx.resources.random));
     let schemas = schemas.unwrap_or_else(|| BTreeMap::from([(schema.id, Arc::clone(&schema))]));
     Layout::new(ctx, path, names, options, schema, Arc::new(schemas))
 }
@@ -491,13 +483,13 @@ async fn load_keys(
     bucket: u32,
     meta: Arc<DataFileMeta>,
 ) -> Result<(u32, Arc<DataFileMeta>, Path, KeySet)> {
-    let runtime = Handle::current();
+    let workers = layout.ctx.resources.workers;
     let path = layout.paths.data_file(bucket, &meta.file_name);
-    let work = move || {
-        let keys = runtime.block_on(read::keys(&layout, &path, &meta))?;
+    let work = async move {
+        let keys = read::keys(&layout, &path, &meta).await?;
         Ok((bucket, meta, path, keys))
     };
-    spawn_blocking(work).await.map_err(|error| Error::Invalid(format!("reading keys broke off: {error}")))?
+    workers.drive("reading keys", work).await
 }
 
 /// Writes `schema` under its id, or the next that is free. A schema that is there already with the same content, left

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use futures::StreamExt;
+use futures::stream::BoxStream;
 use mysql_async::prelude::Queryable;
-use mysql_async::{BinlogStream, BinlogStreamRequest, Sid};
+use mysql_async::{BinlogStreamRequest, Sid};
 use tokio::time::timeout;
 
 use super::{Event, EventHeader, parse_event};
@@ -44,9 +45,12 @@ impl Place {
     }
 }
 
+/// Events as a connection frames them.
+pub type Events = BoxStream<'static, mysql_async::Result<mysql_async::binlog::events::Event>>;
+
 /// The events of a server's binlog from a position on. Transactions that were compressed as a whole come unpacked.
 pub struct EventStream {
-    stream: BinlogStream,
+    events: Events,
     flavor: Flavor,
     heartbeat: Duration,
     place: Place,
@@ -143,10 +147,16 @@ pub async fn open_stream(
     let stream = opened
         .map_err(|_| Error::new(Code::ConnectionLost, "the server did not answer the request for its binlog"))?
         .map_err(stream_failed)?;
-    Ok(EventStream { stream, flavor: now.flavor, heartbeat, place: Place::default(), payload_left: 0, skip_to })
+    Ok(EventStream::new(Box::pin(stream), now.flavor, heartbeat, skip_to))
 }
 
 impl EventStream {
+    /// The stream of a server's events, framed as they came and not yet checked. Those before `skip_to` in the first file
+    /// are passed over.
+    pub fn new(events: Events, flavor: Flavor, heartbeat: Duration, skip_to: Option<FilePosition>) -> Self {
+        Self { events, flavor, heartbeat, place: Place::default(), payload_left: 0, skip_to }
+    }
+
     /// The next event. Waits as long as the server sends heartbeats, which are events as well.
     ///
     /// A call that is cancelled loses nothing. After an error the stream is over.
@@ -154,7 +164,7 @@ impl EventStream {
         loop {
             // A busy server may be late with its heartbeats; a connection that is gone is noticed all the same.
             let patience = (self.heartbeat * 3).max(Duration::from_secs(30));
-            let event = match timeout(patience, self.stream.next()).await {
+            let event = match timeout(patience, self.events.next()).await {
                 Err(_) => {
                     return Err(Error::new(Code::ConnectionLost, format!("the server sent nothing for {patience:?}"))
                         .with_detail("It should have sent a heartbeat at least."));
@@ -182,12 +192,6 @@ impl EventStream {
     /// The offset behind the last event in [`Self::file`].
     pub fn offset(&self) -> u64 {
         self.place.offset
-    }
-
-    /// Ends the connection.
-    pub async fn close(self) {
-        // The connection is given up either way.
-        let _ = timeout(Duration::from_secs(1), self.stream.close()).await;
     }
 
     /// Checks an event and counts it.

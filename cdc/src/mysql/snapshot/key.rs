@@ -103,7 +103,7 @@ enum Form {
 
 /// A key column in SQL.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct KeyColumn {
+pub struct KeyColumn {
     /// Quoted.
     name: String,
     form: Form,

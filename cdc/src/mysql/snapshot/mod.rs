@@ -6,4 +6,4 @@ pub mod ranges;
 
 pub(crate) mod key;
 
-pub use key::{KeyRange, KeyValue};
+pub use key::{KeyColumn, KeyRange, KeyValue};

@@ -10,7 +10,8 @@ use tidegate_storage::table::RowKind;
 use super::key::{KeyColumn, KeyRange, KeyValue, Side, condition, parameters, quote};
 use crate::error::{Code, Error, Result};
 use crate::mysql::ServerInfo;
-use crate::mysql::connect::{log_end_for_rows, query_failed};
+use crate::mysql::connect::query_failed;
+use crate::mysql::server::{PageConnection, TakeRow};
 use crate::mysql::types::{MysqlTable, MysqlType};
 use crate::mysql::value::{DateTimeParts, date_days, write_time};
 use crate::mysql::wire::RowConn;
@@ -41,7 +42,7 @@ pub struct Page {
 /// The statement stays prepared on the connection. Columns of the schema are looked up in the table by name; columns that
 /// only one of both has are an error ([`Code::TableChanged`] if the server has no such column any more).
 pub async fn read_page(
-    conn: &mut RowConn,
+    conn: &mut dyn PageConnection,
     server: &ServerInfo,
     table: &MysqlTable,
     schema: &Arc<TableSchema>,
@@ -49,14 +50,14 @@ pub async fn read_page(
     after: Option<&[KeyValue]>,
     limit: usize,
 ) -> Result<Page> {
-    let low = log_end_for_rows(conn, server).await?;
+    let low = conn.log_end(server).await?;
     let (batch, last_key, end_of_range) = select(conn, table, schema, range, after, limit).await?;
-    let high = log_end_for_rows(conn, server).await?;
+    let high = conn.log_end(server).await?;
     Ok(Page { low, high, batch, last_key, end_of_range })
 }
 
 async fn select(
-    conn: &mut RowConn,
+    conn: &mut dyn PageConnection,
     table: &MysqlTable,
     schema: &Arc<TableSchema>,
     range: &KeyRange,
@@ -65,9 +66,8 @@ async fn select(
 ) -> Result<(RecordBatch, Option<Vec<KeyValue>>, bool)> {
     let name = format!("{}.{}", table.database, table.name);
     let plan = Plan::new(table, schema)?;
-    let limit = conn.page_limit(&name).unwrap_or(limit).min(limit).max(1);
-    let lower = after.or(range.lower.as_deref());
-    let (sql, parameters) = plan.statement(table, lower, range.upper.as_deref(), limit)?;
+    let limit = conn.page_limits().get(&name).map_or(limit, |fitting| limit.min(*fitting)).max(1);
+    let query = plan.query(table, after.or(range.lower.as_deref()), range.upper.as_deref(), limit);
 
     let mut rows = Rows {
         name: &name,
@@ -79,15 +79,7 @@ async fn select(
         bytes: 0,
         failed: None,
     };
-    let mut outcome = conn.select(&sql, &parameters, |forms, row| rows.take(forms, row)).await;
-    if let Err(mysql_async::Error::Server(error)) = &outcome
-        && error.code == NO_SUCH_KEY
-    {
-        // The key was given by hand, and there is no primary one.
-        let sql = sql.replacen(FORCE_PRIMARY, "", 1);
-        outcome = conn.select(&sql, &parameters, |forms, row| rows.take(forms, row)).await;
-    }
-    outcome.map_err(|error| query_failed(&format!("a page of {name} could not be read"), error))?;
+    conn.select(&query, &mut |forms, row| rows.take(forms, row)).await?;
 
     let Rows { mut buffer, forms, last, seen, failed, .. } = rows;
     if let Some(error) = failed {
@@ -96,7 +88,7 @@ async fn select(
     let taken = buffer.len();
     if taken < seen {
         // Next time only as many rows as will be kept.
-        conn.set_page_limit(name.clone(), taken.max(1));
+        conn.page_limits().insert(name.clone(), taken.max(1));
     }
     let last_key = if taken == 0 { None } else { Some(plan.key_of(&name, &forms, &last)?) };
     let (batch, _) = buffer.take().map_err(|error| {
@@ -109,13 +101,62 @@ async fn select(
 const NO_SUCH_KEY: u16 = 1176;
 const FORCE_PRIMARY: &str = " FORCE INDEX (PRIMARY)";
 
+/// The rows of one page: those of a table behind one key and up to another, in key order.
+#[derive(Debug)]
+pub struct PageQuery<'a> {
+    /// The table.
+    pub table: &'a MysqlTable,
+    /// The values of a row in SQL: quoted columns, and expressions that a bound is made of.
+    pub selected: &'a [String],
+    /// The key.
+    pub key: &'a [KeyColumn],
+    /// The key that all rows are behind.
+    pub after: Option<&'a [KeyValue]>,
+    /// The last key.
+    pub up_to: Option<&'a [KeyValue]>,
+    /// The most rows.
+    pub limit: usize,
+}
+
+impl PageQuery<'_> {
+    pub(crate) async fn run(&self, conn: &mut RowConn, take: TakeRow<'_>) -> Result<()> {
+        let (sql, parameters) = self.statement()?;
+        let mut outcome = conn.select(&sql, &parameters, take).await;
+        if let Err(mysql_async::Error::Server(error)) = &outcome
+            && error.code == NO_SUCH_KEY
+        {
+            // The key was given by hand, and there is no primary one.
+            let sql = sql.replacen(FORCE_PRIMARY, "", 1);
+            outcome = conn.select(&sql, &parameters, take).await;
+        }
+        let name = format!("{}.{}", self.table.database, self.table.name);
+        outcome.map_err(|error| query_failed(&format!("a page of {name} could not be read"), error))
+    }
+
+    fn statement(&self) -> Result<(String, Vec<Value>)> {
+        let (filter, values) = within(self.key, self.after, self.up_to)?;
+        let from = format!("{}.{}", quote(&self.table.database), quote(&self.table.name));
+        let order: Vec<String> = self.table.primary_key.iter().map(|name| quote(name)).collect();
+        Ok((
+            format!(
+                "SELECT {} FROM {from}{FORCE_PRIMARY}{filter} ORDER BY {} LIMIT {}",
+                self.selected.join(", "),
+                order.join(", "),
+                self.limit
+            ),
+            values,
+        ))
+    }
+}
+
 /// What is selected from a table, and how the values become columns.
 struct Plan<'a> {
     columns: Vec<Column<'a>>,
     key: Vec<KeyColumn>,
     /// For each key column, which selected value is its bound.
     key_places: Vec<usize>,
-    select: String,
+    /// The values of a row in SQL, the columns first.
+    selected: Vec<String>,
 }
 
 struct Column<'a> {
@@ -151,27 +192,17 @@ impl<'a> Plan<'a> {
                 }
             });
         }
-        Ok(Self { columns, key, key_places, select: selected.join(", ") })
+        Ok(Self { columns, key, key_places, selected })
     }
 
-    fn statement(
-        &self,
-        table: &MysqlTable,
-        lower: Option<&[KeyValue]>,
-        upper: Option<&[KeyValue]>,
+    fn query<'q>(
+        &'q self,
+        table: &'q MysqlTable,
+        after: Option<&'q [KeyValue]>,
+        up_to: Option<&'q [KeyValue]>,
         limit: usize,
-    ) -> Result<(String, Vec<Value>)> {
-        let (filter, values) = within(&self.key, lower, upper)?;
-        let from = format!("{}.{}", quote(&table.database), quote(&table.name));
-        let order: Vec<String> = table.primary_key.iter().map(|name| quote(name)).collect();
-        Ok((
-            format!(
-                "SELECT {} FROM {from}{FORCE_PRIMARY}{filter} ORDER BY {} LIMIT {limit}",
-                self.select,
-                order.join(", ")
-            ),
-            values,
-        ))
+    ) -> PageQuery<'q> {
+        PageQuery { table, selected: &self.selected, key: &self.key, after, up_to, limit }
     }
 
     /// The key of a row.

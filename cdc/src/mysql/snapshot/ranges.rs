@@ -7,6 +7,7 @@ use super::pages::within;
 use crate::error::{Code, Error, Result};
 use crate::mysql::ServerInfo;
 use crate::mysql::connect::{Conn, ask_with};
+use crate::mysql::server::SourceConnection;
 use crate::mysql::types::{MysqlTable, MysqlType};
 
 /// More ranges than this help nobody.
@@ -17,7 +18,7 @@ const MOST_RANGES: u64 = 4096;
 /// The first range is open to below and the last to above. A table of one integer key is divided evenly between its
 /// smallest and its largest key; other keys are found by walking the index.
 pub async fn plan_ranges(
-    conn: &mut Conn,
+    conn: &mut dyn SourceConnection,
     _server: &ServerInfo,
     table: &MysqlTable,
     estimated_rows: u64,
@@ -60,16 +61,19 @@ fn from(table: &MysqlTable) -> String {
     format!("{}.{}", quote(&table.database), quote(&table.name))
 }
 
-async fn even_bounds(conn: &mut Conn, table: &MysqlTable, unsigned: bool, ranges: u64) -> Result<Vec<Vec<KeyValue>>> {
-    let column = table.primary_key.first().map(|name| quote(name)).unwrap_or_default();
-    let sql = format!("SELECT MIN({column}), MAX({column}) FROM {}", from(table));
-    let ends: Vec<(Value, Value)> = ask_with(conn, &planning(table), &sql, Vec::new()).await?;
+async fn even_bounds(
+    conn: &mut dyn SourceConnection,
+    table: &MysqlTable,
+    unsigned: bool,
+    ranges: u64,
+) -> Result<Vec<Vec<KeyValue>>> {
+    let ends = conn.key_ends(table).await?;
     let number = |value: Value| match value {
         Value::Int(value) => Some(i128::from(value)),
         Value::UInt(value) => Some(i128::from(value)),
         _ => None,
     };
-    let Some((Some(low), Some(high))) = ends.into_iter().next().map(|(low, high)| (number(low), number(high))) else {
+    let Some((Some(low), Some(high))) = ends.map(|(low, high)| (number(low), number(high))) else {
         return Ok(Vec::new());
     };
     even_split(low, high, ranges)
@@ -95,29 +99,17 @@ fn even_split(low: i128, high: i128, parts: u64) -> Vec<i128> {
 }
 
 async fn probed_bounds(
-    conn: &mut Conn,
+    conn: &mut dyn SourceConnection,
     table: &MysqlTable,
     key: &[KeyColumn],
     range_rows: u64,
     ranges: u64,
 ) -> Result<Vec<Vec<KeyValue>>> {
-    let selected: Vec<String> = key.iter().map(KeyColumn::selected).collect();
-    let order: Vec<String> = table.primary_key.iter().map(|name| quote(name)).collect();
     let mut bounds: Vec<Vec<KeyValue>> = Vec::new();
     while (bounds.len() as u64) + 1 < ranges {
         // Each probe goes on from the last one, so all of them together walk the index once.
-        let (filter, values) = within(key, bounds.last().map(Vec::as_slice), None)?;
-        let sql = format!(
-            "SELECT {} FROM {}{filter} ORDER BY {} LIMIT 1 OFFSET {}",
-            selected.join(", "),
-            from(table),
-            order.join(", "),
-            range_rows - 1,
-        );
-        let rows: Vec<Row> = ask_with(conn, &planning(table), &sql, values).await?;
-        let Some(row) = rows.into_iter().next() else { break };
-        let bound =
-            key.iter().zip(row.unwrap()).map(|(column, value)| KeyValue::from_selected(column, &value)).collect();
+        let Some(row) = conn.key_behind(table, key, bounds.last().map(Vec::as_slice), range_rows).await? else { break };
+        let bound = key.iter().zip(row).map(|(column, value)| KeyValue::from_selected(column, &value)).collect();
         match bound {
             Some(bound) => bounds.push(bound),
             // A key that is no bound is found again, and reported, when its page is read.
@@ -125,6 +117,35 @@ async fn probed_bounds(
         }
     }
     Ok(bounds)
+}
+
+/// The smallest and the largest key of a table with one key column.
+pub(crate) async fn key_ends(conn: &mut Conn, table: &MysqlTable) -> Result<Option<(Value, Value)>> {
+    let column = table.primary_key.first().map(|name| quote(name)).unwrap_or_default();
+    let sql = format!("SELECT MIN({column}), MAX({column}) FROM {}", from(table));
+    Ok(ask_with(conn, &planning(table), &sql, Vec::new()).await?.into_iter().next())
+}
+
+/// The key that is so many rows behind another, or behind the beginning.
+pub(crate) async fn key_behind(
+    conn: &mut Conn,
+    table: &MysqlTable,
+    key: &[KeyColumn],
+    after: Option<&[KeyValue]>,
+    rows: u64,
+) -> Result<Option<Vec<Value>>> {
+    let selected: Vec<String> = key.iter().map(KeyColumn::selected).collect();
+    let order: Vec<String> = table.primary_key.iter().map(|name| quote(name)).collect();
+    let (filter, values) = within(key, after, None)?;
+    let sql = format!(
+        "SELECT {} FROM {}{filter} ORDER BY {} LIMIT 1 OFFSET {}",
+        selected.join(", "),
+        from(table),
+        order.join(", "),
+        rows.saturating_sub(1),
+    );
+    let rows: Vec<Row> = ask_with(conn, &planning(table), &sql, values).await?;
+    Ok(rows.into_iter().next().map(Row::unwrap))
 }
 
 /// The message of an error while ranges are planned.

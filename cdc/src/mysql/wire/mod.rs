@@ -21,11 +21,12 @@ use self::frames::Frames;
 use self::login::Login;
 use self::row::{Form, length};
 use self::tls::Trust;
+use super::server::TakeRow;
 use crate::source::definition::{ConnectionOptions, SslMode};
 
 mod frames;
 mod login;
-pub(crate) mod row;
+pub mod row;
 mod tls;
 
 /// The largest packet of the protocol; a server that sends larger rows does not exist.
@@ -37,9 +38,9 @@ const PREPARED_STATEMENTS: usize = 256;
 type Result<T> = std::result::Result<T, Error>;
 
 /// What a connection goes over.
-trait Transport: AsyncRead + AsyncWrite + Debug + Send + Unpin {}
+trait Transport: AsyncRead + AsyncWrite + Debug + Send + Sync + Unpin {}
 
-impl<T: AsyncRead + AsyncWrite + Debug + Send + Unpin> Transport for T {}
+impl<T: AsyncRead + AsyncWrite + Debug + Send + Sync + Unpin> Transport for T {}
 
 /// A connection of its own for the rows of pages.
 #[derive(Debug)]
@@ -100,12 +101,8 @@ impl RowConn {
         .await;
     }
 
-    pub(crate) fn page_limit(&self, table: &str) -> Option<usize> {
-        self.page_limits.get(table).copied()
-    }
-
-    pub(crate) fn set_page_limit(&mut self, table: String, rows: usize) {
-        self.page_limits.insert(table, rows);
+    pub(crate) fn page_limits(&mut self) -> &mut HashMap<String, usize> {
+        &mut self.page_limits
     }
 
     /// Runs a statement in the text protocol. Its rows, if it has any, must be few.
@@ -134,12 +131,7 @@ impl RowConn {
 
     /// Runs a statement, which is prepared once and stays so, and hands over each row: the forms of its values, and the
     /// packet they are in.
-    pub(crate) async fn select(
-        &mut self,
-        sql: &str,
-        parameters: &[Value],
-        mut take: impl FnMut(&[Form], &[u8]),
-    ) -> Result<()> {
+    pub(crate) async fn select(&mut self, sql: &str, parameters: &[Value], take: TakeRow<'_>) -> Result<()> {
         let id = match self.statements.get(sql) {
             Some(id) => *id,
             None => self.prepare(sql).await?,

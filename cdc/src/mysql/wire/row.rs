@@ -42,7 +42,8 @@ impl Cell<'_> {
 
 /// How a column's values are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Form {
+#[allow(missing_docs, reason = "they are the protocol's own names")]
+pub enum Form {
     Tiny { unsigned: bool },
     Short { unsigned: bool },
     Long { unsigned: bool },
@@ -56,7 +57,8 @@ pub(crate) enum Form {
 }
 
 impl Form {
-    pub(crate) fn of(column_type: ColumnType, flags: ColumnFlags) -> Self {
+    /// Of the columns that a server describes so.
+    pub fn of(column_type: ColumnType, flags: ColumnFlags) -> Self {
         let unsigned = flags.contains(ColumnFlags::UNSIGNED_FLAG);
         match column_type {
             ColumnType::MYSQL_TYPE_TINY => Form::Tiny { unsigned },

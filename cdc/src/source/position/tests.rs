@@ -160,3 +160,12 @@ fn sets_of_different_flavours_do_not_mix() {
     assert!(!a.contains(&b) && a.union(&b).is_none() && a.subtract(&b) == a);
     assert!(!a.contains_one(&Gtid::MariaDb { domain: 0, server: 1, sequence: 1 }));
 }
+
+#[test]
+fn the_file_before_has_the_number_before() {
+    let before = |file: &str| FilePosition::new(file, 4).file_before();
+    assert_eq!(before("binlog.000010").as_deref(), Some("binlog.000009"));
+    assert_eq!(before("a.b.1000000").as_deref(), Some("a.b.0999999"));
+    assert_eq!(before("binlog.000001"), None);
+    assert_eq!(before("binlog"), None);
+}

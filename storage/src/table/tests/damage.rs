@@ -38,7 +38,7 @@ async fn see(store: &StoreRef, published: Option<u64>) -> Result<Seen> {
     let path = Path::from(table.path.as_str());
     let version = TableVersion::load(store, &path, &snapshot.json).await?;
     let ctx = context_on(Arc::clone(store));
-    let names = Arc::new(Names::new(&path, &ctx.commit_user, 0));
+    let names = Arc::new(Names::new(&crate::random::SystemRandom));
     let schemas = Arc::clone(&version.schemas);
     let layout = Layout::new(ctx.clone(), path.clone(), names, small_options(2), Arc::clone(&version.schema), schemas)?;
     let mut all = BTreeMap::new();

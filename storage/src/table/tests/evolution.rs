@@ -401,7 +401,7 @@ impl Trial {
 
     async fn check(&mut self, version: &TableVersion) {
         let schema = &version.schema;
-        let names = Arc::new(Names::new(&self.path, "reader", 0));
+        let names = Arc::new(Names::new(&crate::random::SystemRandom));
         let layout = Layout::new(
             self.ctx.clone(),
             self.path.clone(),

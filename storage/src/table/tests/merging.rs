@@ -8,7 +8,7 @@ use crate::table::levels::TOP;
 use crate::table::{MergeReason, MergeState};
 
 fn with_disk(store: StoreRef, disk: &Arc<MemoryDisk>) -> WriterContext {
-    let resources = Resources { keys: KeyCache::new(disk.clone(), 1000), merges: MergePool::default() };
+    let resources = Resources { keys: KeyCache::new(disk.clone(), 1000), ..Resources::default() };
     WriterContext { resources: Arc::new(resources), ..context_on(store) }
 }
 

@@ -1,0 +1,236 @@
+#!/usr/bin/env python3
+"""Plants faults in a copy of the code, one at a time, and shows that the simulation finds each of them.
+
+    planted.py [--seconds N] [NAME ...]
+
+Each fault is a piece of the code and what stands in its place once it is planted. All of them are put into one copy, which
+is built once; a variable of the environment says which one is there. A piece that is not in the code exactly once is an
+error: the list grows with the code. The seconds are the limit for each fault, on all processors.
+"""
+
+import argparse
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+# name: file, piece of the code, what is there instead. `PLANTED` is whether the fault is there.
+FAULTS = {
+    "the snapshot starts at the log's end": (
+        "cdc/src/capture/session.rs",
+        "let position = conn.start_position(info).await?;",
+        "let mut position = conn.start_position(info).await?;\n"
+        "if PLANTED { position.gtid = None; position.file = Some(conn.log_end(info).await?); }",
+    ),
+    "HIGH is taken before the page is read": (
+        "cdc/src/mysql/snapshot/pages.rs",
+        "let high = conn.log_end(server).await?;",
+        "let high = if PLANTED { low.clone() } else { conn.log_end(server).await? };",
+    ),
+    "pages do not wait for the stream": (
+        "cdc/src/capture/coordinator.rs",
+        "if page.page.high > reached {",
+        "if page.page.high > reached && !PLANTED {",
+    ),
+    "deletions during a snapshot are forgotten": (
+        "storage/src/table/resolve.rs",
+        "if let Some(loading) = deleted {",
+        "if let Some(loading) = deleted && !PLANTED {",
+    ),
+    "a page wins over the log": (
+        "storage/src/table/resolve.rs",
+        "(RowKind::InsertAbsent | RowKind::UpdateBefore, state) => state,",
+        "(RowKind::InsertAbsent, _) if PLANTED => State::New { row: *row, page: true },\n"
+        "(RowKind::InsertAbsent | RowKind::UpdateBefore, state) => state,",
+    ),
+    "rows that die during a merge come back": (
+        "storage/src/table/bucket.rs",
+        "if died.is_empty() {\n        return Ok(());",
+        "if died.is_empty() || PLANTED {\n        return Ok(());",
+    ),
+    "replaced rows stay": (
+        "storage/src/table/bucket.rs",
+        "self.kill(replaced);",
+        "if !PLANTED { self.kill(replaced); }",
+    ),
+    "creates have no condition": (
+        "storage/src/store/mod.rs",
+        "match store.put_opts(path, PutPayload::from_bytes(bytes), PutMode::Create.into()).await {",
+        "let mode = if PLANTED { PutMode::Overwrite } else { PutMode::Create };\n"
+        "match store.put_opts(path, PutPayload::from_bytes(bytes), mode.into()).await {",
+    ),
+    "any object of a name is one's own": (
+        "storage/src/store/retrying.rs",
+        "Ok((found, result)) if found == Bytes::from(payload) => Ok(result),",
+        "Ok((found, result)) if PLANTED || found == Bytes::from(payload) => Ok(result),",
+    ),
+    "a lost answer counts as a commit": (
+        "cdc/src/capture/applier.rs",
+        "CommitOutcome::Unknown(error) => return Err(error.into()),",
+        "CommitOutcome::Unknown(_) if PLANTED => {}\nCommitOutcome::Unknown(error) => return Err(error.into()),",
+    ),
+    "a lost race counts as a commit": (
+        "cdc/src/capture/applier.rs",
+        "CommitOutcome::Committed => {}",
+        "CommitOutcome::Committed => {}\nCommitOutcome::Conflicted(_) if PLANTED => {}",
+    ),
+    "pages are read before the position is visible": (
+        "cdc/src/capture/session.rs",
+        "if start.tables.iter().any(CapturedTable::is_loading) {",
+        "if start.tables.iter().any(CapturedTable::is_loading) && !PLANTED {",
+    ),
+    "a snapshot does not wait for an XA COMMIT before its position": (
+        "cdc/src/capture/early_xa.rs",
+        "let listed = conn.prepared(info).await?;",
+        "let mut listed = conn.prepared(info).await?;\nif PLANTED { listed.clear(); }",
+    ),
+    "an XA COMMIT is not waited for": (
+        "cdc/src/capture/pages.rs",
+        "for commit in awaited {",
+        "for commit in awaited.iter().filter(|_| !PLANTED) {",
+    ),
+    "an XA COMMIT of rows prepared before is passed over": (
+        "cdc/src/capture/coordinator.rs",
+        "if known || !commits {",
+        "if known || !commits || PLANTED {",
+    ),
+    "checkpoints are cut within transactions": (
+        "cdc/src/capture/coordinator.rs",
+        "if !self.stream.in_transaction {\n                self.between_transactions().await?;",
+        "if !self.stream.in_transaction || PLANTED {\n                self.between_transactions().await?;",
+    ),
+    "a changed key leaves its old row": (
+        "cdc/src/mysql/binlog/decode.rs",
+        "if old_key != new_key {",
+        "if old_key != new_key && !PLANTED {",
+    ),
+    "TRUNCATE is passed over": (
+        "cdc/src/capture/schema_change.rs",
+        "Some(index) => self.truncated(index).await,",
+        "Some(_) if PLANTED => Ok(()),\nSome(index) => self.truncated(index).await,",
+    ),
+    "older rows have no default": (
+        "cdc/src/capture/schema_change.rs",
+        "if applied.rewrites.is_some() {",
+        "if applied.rewrites.is_some() && !PLANTED {",
+    ),
+    "a range's progress is kept before its rows": (
+        "cdc/src/capture/coordinator.rs",
+        "ReadEvent::Page(page) => {",
+        "ReadEvent::Page(page) => {\n"
+        "if PLANTED && let Some(Phase::Snapshot(runs)) = self.tables.get_mut(page.table).map(|t| &mut t.phase)\n"
+        "&& let Some(run) = runs.get_mut(page.range_index) && page.page.last_key.is_some() {\n"
+        "run.state.after = page.page.last_key.clone(); }",
+    ),
+    "a table is complete with its first range": (
+        "cdc/src/capture/coordinator.rs",
+        "let complete = runs.iter().all(|r| r.state.done);",
+        "let complete = runs.iter().all(|r| r.state.done) || PLANTED && runs.iter().any(|r| r.state.done);",
+    ),
+    "a table that is read again disappears": (
+        "cdc/src/capture/applier.rs",
+        "slot.freeze();\n        slot.memory.clear();",
+        "if !PLANTED { slot.freeze(); }\n        slot.memory.clear();",
+    ),
+    "expiry deletes what the next snapshot has": (
+        "storage/src/table/expire.rs",
+        "kept.add_live(store, &paths, &next).await?;",
+        "if !PLANTED { kept.add_live(store, &paths, &next).await?; }",
+    ),
+    "expiry passes over readers": (
+        "storage/src/table/expire.rs",
+        "holds.extend(oldest_read.map(|snapshot_id| Hold { holder: Holder::Reader, snapshot_id }));",
+        "holds.extend(oldest_read.filter(|_| !PLANTED).map(|snapshot_id| Hold { holder: Holder::Reader, snapshot_id }));",
+    ),
+    "transactions of the log are counted twice": (
+        "cdc/src/capture/coordinator.rs",
+        "set.add(&gtid);",
+        "if PLANTED { self.position.file.clone_from(&self.stream.reached); return; }\n            set.add(&gtid);",
+    ),
+    "an index file holds the newest deletions only": (
+        "storage/src/table/writer.rs",
+        "let deleted = deleted.remove(&meta.file_name).unwrap_or_default();",
+        "let deleted = deleted.remove(&meta.file_name).filter(|_| !PLANTED).unwrap_or_default();",
+    ),
+}
+
+
+def copy(to: pathlib.Path) -> None:
+    """Copies what is built, with all faults in it."""
+    texts = {}
+    for name, (file, piece, instead) in FAULTS.items():
+        text = texts.get(file) or (ROOT / file).read_text()
+        if text.count(piece) != 1:
+            sys.exit(f"planted.py: {name!r}: the piece is {text.count(piece)} times in {file}")
+        crate = "crate" if file.startswith("storage/") else "tidegate_storage"
+        texts[file] = text.replace(piece, instead.replace("PLANTED", f'{crate}::planted("{name}")'))
+    library = "storage/src/lib.rs"
+    texts[library] = (ROOT / library).read_text() + '''
+#[doc(hidden)]
+pub fn planted(name: &str) -> bool {
+    static NAME: std::sync::OnceLock<String> = std::sync::OnceLock::new();
+    NAME.get_or_init(|| std::env::var("TIDEGATE_PLANTED").unwrap_or_default()) == name
+}
+'''
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=ROOT, check=True, capture_output=True, text=True
+    )
+    for file in listed.stdout.split("\n"):
+        if not file or not (ROOT / file).is_file():
+            continue
+        content = texts[file].encode() if file in texts else (ROOT / file).read_bytes()
+        target = to / file
+        if target.is_file() and target.read_bytes() == content:
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seconds", type=int, default=600)
+    parser.add_argument("--check", action="store_true", help="only whether each piece is in the code")
+    parser.add_argument("names", nargs="*")
+    arguments = parser.parse_args()
+    target = pathlib.Path(
+        os.environ.get("CARGO_TARGET_DIR")
+        or pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "tidegate/target"
+    )
+    place = target / "planted"
+    copy(place)
+    if arguments.check:
+        return
+    environment = {**os.environ, "CARGO_TARGET_DIR": str(target)}
+    subprocess.run(
+        ["cargo", "build", "--locked", "-p", "tidegate-simulation", "--bin", "simulate"], cwd=place, env=environment, check=True
+    )
+    binary = place / "simulate"
+    shutil.copy2(target / "debug" / "simulate", binary)
+    missed = []
+    for name in [name for name in FAULTS if not arguments.names or any(part in name for part in arguments.names)]:
+        began = time.monotonic()
+        run = subprocess.run(
+            [binary, "--seconds", str(arguments.seconds)],
+            env={**environment, "TIDEGATE_PLANTED": name, "RUST_LOG": "off"},
+            capture_output=True,
+            text=True,
+        )
+        found = [line for line in run.stdout.split("\n") if line.startswith("seed ")]
+        seconds = time.monotonic() - began
+        worlds = next((line.split()[0] for line in run.stdout.split("\n") if " worlds, " in line), "?")
+        print(f"{'found' if found else 'MISSED':6} {seconds:6.1f} s {worlds:>6} worlds  {name}", flush=True)
+        for line in found[:1]:
+            print(f"         {line[:180]}", flush=True)
+        if not found:
+            missed.append(name)
+    if missed:
+        sys.exit(f"not found: {', '.join(missed)}")
+    shutil.rmtree(place, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

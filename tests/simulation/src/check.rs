@@ -1,0 +1,285 @@
+//! What must hold of every checkpoint: it follows the one before, its position does not go back, and every table that it
+//! shows is the table of the database right there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef};
+use arrow::util::display::{ArrayFormatter, FormatOptions};
+use futures::FutureExt;
+use object_store::path::Path;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use tidegate_cdc::capture::{SourceView, TablePhase, TableState};
+use tidegate_cdc::source::position::Position;
+use tidegate_storage::checkpoint::{CheckpointLog, CheckpointState, PreparedSnapshot};
+use tidegate_storage::store::{self, StoreRef};
+use tidegate_storage::table::{LiveFile, TableVersion};
+use uuid::Uuid;
+
+use crate::mysql::engine::Mysql;
+use crate::mysql::table::{Tables, apply};
+use crate::note;
+use crate::store::{Direct, Disk};
+use crate::world::World;
+
+/// A row: its values as texts under the names of their columns, without those that are NULL.
+type Texts = BTreeMap<String, String>;
+/// Rows by key.
+type Rows = BTreeMap<String, Texts>;
+
+/// Looks at all checkpoints of a source.
+pub struct Checker {
+    world: World,
+    mysql: Mysql,
+    disk: Disk,
+    store: StoreRef,
+    source: Uuid,
+    /// The database as of the last checkpoint.
+    replayed: Tables,
+    replayed_to: usize,
+    last: Option<CheckpointState>,
+    /// The positions of all checkpoints.
+    positions: BTreeMap<u64, Position>,
+    /// Snapshots that were found to be right, with their rows.
+    right: BTreeMap<String, Rows>,
+    /// Decoded data files.
+    files: BTreeMap<Path, Vec<BTreeMap<i32, Option<String>>>>,
+    /// Checkpoints that were looked at.
+    pub checkpoints: u64,
+    /// Tables that were compared with the database.
+    pub compared: u64,
+}
+
+impl Checker {
+    /// For a source whose server has `tables` in the beginning.
+    pub fn new(world: &World, mysql: &Mysql, disk: &Disk, source: Uuid, tables: Tables) -> Self {
+        Self {
+            world: world.clone(),
+            mysql: mysql.clone(),
+            disk: disk.clone(),
+            store: Arc::new(Direct(disk.clone())),
+            source,
+            replayed: tables,
+            replayed_to: 0,
+            last: None,
+            positions: BTreeMap::new(),
+            right: BTreeMap::new(),
+            files: BTreeMap::new(),
+            checkpoints: 0,
+            compared: 0,
+        }
+    }
+
+    /// How many transactions of the log the last checkpoint covers.
+    pub fn covered(&self) -> usize {
+        self.replayed_to
+    }
+
+    /// Whether every table was complete in the last checkpoint.
+    pub fn is_complete(&self) -> bool {
+        self.last.as_ref().is_some_and(|state| {
+            state.tables.values().all(|table| {
+                serde_json::from_value::<TableState>(table.capture.clone())
+                    .is_ok_and(|state| state.phase == TablePhase::Streaming)
+            })
+        })
+    }
+
+    /// Looks at what has come into the store.
+    pub fn look(&mut self) {
+        let created = self.disk.take_created();
+        let directory = format!("{}/checkpoint/checkpoint-", tidegate_directory(self.source));
+        if created.iter().any(|path| path.as_ref().starts_with(&directory))
+            && let Err(what) = self.examine()
+        {
+            self.world.violate(what);
+        }
+    }
+
+    /// What readers of a process are shown is a checkpoint that is there, and nothing else.
+    pub fn look_at(&self, view: &SourceView) {
+        let is_there = match self.positions.get(&view.checkpoint) {
+            Some(position) => (&position.gtid, &position.file) == (&view.position.gtid, &view.position.file),
+            None => view.checkpoint == 0,
+        };
+        if !is_there {
+            self.world
+                .violate(format!("checkpoint {} at {} is shown, and is not there", view.checkpoint, view.position));
+        }
+    }
+
+    fn examine(&mut self) -> Result<(), String> {
+        let log = CheckpointLog::new(Arc::clone(&self.store), self.source);
+        let state = now(log.recover()).map_err(|error| format!("the state cannot be recovered: {error}"))?;
+        let state = state.ok_or("a checkpoint was there and is gone")?;
+        let before = self.last.as_ref().map_or(0, |state| state.number);
+        if state.number != before + 1 {
+            return Err(format!("checkpoint {} follows {before}", state.number));
+        }
+        self.checkpoints += 1;
+        let position: Position =
+            serde_json::from_value(state.position.clone()).map_err(|error| format!("a position is none: {error}"))?;
+        self.positions.insert(state.number, position.clone());
+        let covered = self.mysql.covered(&position);
+        note!(self.world, "checkpoint {} covers {covered}", state.number);
+        if covered < self.replayed_to {
+            return Err(format!(
+                "checkpoint {} covers {covered} transactions, the one before {}",
+                state.number, self.replayed_to
+            ));
+        }
+        for transaction in self.mysql.history(self.replayed_to, covered) {
+            apply(&mut self.replayed, &transaction.effects);
+        }
+        self.replayed_to = covered;
+        let mut needed = BTreeSet::new();
+        for (name, commit) in &state.tables {
+            let table: TableState = serde_json::from_value(commit.capture.clone())
+                .map_err(|error| format!("{name}: its state is none: {error}"))?;
+            match (&table.phase, &commit.snapshot) {
+                (TablePhase::Streaming, Some(snapshot)) => {
+                    self.compare(name, &commit.path, snapshot)?;
+                    needed.insert(snapshot.json.clone());
+                }
+                (TablePhase::Streaming, None) => {
+                    let short = name.split('.').next_back().unwrap_or_default();
+                    if !self.replayed.get(short).is_some_and(|table| table.rows.is_empty()) {
+                        return Err(format!("{name} is complete without a snapshot, and is not empty"));
+                    }
+                }
+                (TablePhase::Error { error }, _) => {
+                    return Err(format!("{name} stopped: {} {} {:?}", error.code, error.message, error.detail));
+                }
+                (TablePhase::Pending | TablePhase::Snapshot { .. }, _) => {}
+            }
+            if let Some(frozen) = &table.frozen {
+                self.still_there(name, &commit.path, frozen)?;
+                needed.insert(frozen.json.clone());
+            }
+            let shown = commit.visible && (table.phase == TablePhase::Streaming || table.frozen.is_some());
+            let was_shown = self.last.as_ref().and_then(|last| last.tables.get(name)).is_some_and(|last| last.visible);
+            if was_shown && !shown {
+                return Err(format!("{name} was shown to readers and is not any more"));
+            }
+        }
+        self.right.retain(|json, _| needed.contains(json));
+        self.last = Some(state);
+        Ok(())
+    }
+
+    /// A snapshot that readers stay on was right once, and its rows are still there.
+    fn still_there(&mut self, name: &str, path: &str, snapshot: &PreparedSnapshot) -> Result<(), String> {
+        let Some(right) = self.right.get(&snapshot.json).cloned() else {
+            return Err(format!("{name} shows snapshot {}, which no checkpoint before showed", snapshot.id));
+        };
+        if self.rows(name, path, snapshot)? == right {
+            Ok(())
+        } else {
+            Err(format!("{name} shows snapshot {}, whose rows are not what they were", snapshot.id))
+        }
+    }
+
+    fn compare(&mut self, name: &str, path: &str, snapshot: &PreparedSnapshot) -> Result<(), String> {
+        self.compared += 1;
+        let rows = self.rows(name, path, snapshot)?;
+        let short = name.split('.').next_back().unwrap_or_default();
+        let table = self.replayed.get(short).ok_or_else(|| format!("{name} is no table of the database"))?;
+        let names = table.names();
+        let expected: Rows = table
+            .rows
+            .iter()
+            .map(|(key, row)| {
+                let values = names.iter().zip(row).filter_map(|(name, value)| Some((name.clone(), value.text()?)));
+                (key.to_string(), values.collect())
+            })
+            .collect();
+        if rows != expected {
+            let differing = expected
+                .iter()
+                .filter(|(key, row)| rows.get(*key) != Some(*row))
+                .map(|(key, row)| format!("{key} is {:?}, not {row:?}", rows.get(key)));
+            let more = rows.keys().filter(|key| !expected.contains_key(*key)).map(|key| format!("{key} is there"));
+            let all: Vec<String> = differing.chain(more).take(5).collect();
+            return Err(format!(
+                "{name} in snapshot {} is not the database's after {} transactions: {}",
+                snapshot.id,
+                self.replayed_to,
+                all.join("; ")
+            ));
+        }
+        self.right.insert(snapshot.json.clone(), rows);
+        Ok(())
+    }
+
+    fn rows(&mut self, name: &str, path: &str, snapshot: &PreparedSnapshot) -> Result<Rows, String> {
+        let version = now(TableVersion::load(&self.store, &Path::from(path), &snapshot.json))
+            .map_err(|error| format!("{name}: snapshot {} cannot be read: {error}", snapshot.id))?;
+        let mut all = Rows::new();
+        for file in &version.files {
+            for row in self.live_rows(&version, file).map_err(|error| format!("{name}: {}: {error}", file.path))? {
+                let value = |field: &tidegate_storage::paimon::Field| {
+                    Some((field.name.clone(), row.get(&field.id).cloned().flatten()?))
+                };
+                let row: Texts = version.schema.fields.iter().filter_map(value).collect();
+                let key = row.get("id").cloned().ok_or("a row without a key")?;
+                if all.insert(key.clone(), row).is_some() {
+                    return Err(format!("{name}: key {key} is live twice in snapshot {}", snapshot.id));
+                }
+            }
+        }
+        if all.len() as u64 != version.row_count() {
+            return Err(format!("{name}: {} rows are {} by the metadata", all.len(), version.row_count()));
+        }
+        Ok(all)
+    }
+
+    /// The values of the live rows of a file by the ids of their fields.
+    fn live_rows(
+        &mut self,
+        version: &TableVersion,
+        file: &LiveFile,
+    ) -> Result<Vec<BTreeMap<i32, Option<String>>>, String> {
+        if !self.files.contains_key(&file.path) {
+            let schema = version.schemas.get(&(file.meta.schema_id as u64)).ok_or("its schema is missing")?;
+            let bytes = now(store::read(&*self.store, &file.path)).map_err(|error| error.to_string())?;
+            if bytes.len() as i64 != file.meta.file_size {
+                return Err("its size is not what the manifest says".to_owned());
+            }
+            let reader = ParquetRecordBatchReaderBuilder::try_new(bytes).and_then(|builder| builder.build());
+            let mut rows = Vec::new();
+            for batch in reader.map_err(|error| error.to_string())? {
+                let batch = batch.map_err(|error| error.to_string())?;
+                let columns: Vec<(i32, Vec<Option<String>>)> = schema
+                    .fields
+                    .iter()
+                    .map(|field| Ok((field.id, texts(batch.column_by_name(&field.name).ok_or("a column is missing")?))))
+                    .collect::<Result<_, String>>()?;
+                rows.extend((0..batch.num_rows()).map(|row| {
+                    columns.iter().map(|(id, values)| (*id, values[row].clone())).collect::<BTreeMap<_, _>>()
+                }));
+            }
+            if rows.len() as i64 != file.meta.row_count {
+                return Err("its number of rows is not what the manifest says".to_owned());
+            }
+            self.files.insert(file.path.clone(), rows);
+        }
+        let is_dead = |row: usize| file.deleted.as_ref().is_some_and(|deleted| deleted.contains(row as u32));
+        let rows = self.files[&file.path].iter().enumerate();
+        Ok(rows.filter(|(row, _)| !is_dead(*row)).map(|(_, row)| row.clone()).collect())
+    }
+}
+
+fn texts(column: &ArrayRef) -> Vec<Option<String>> {
+    let options = FormatOptions::default();
+    let Ok(format) = ArrayFormatter::try_new(column.as_ref(), &options) else { return vec![None; column.len()] };
+    (0..column.len()).map(|row| column.is_valid(row).then(|| format.value(row).to_string())).collect()
+}
+
+fn tidegate_directory(source: Uuid) -> String {
+    format!("sources/{source}")
+}
+
+/// The outcome of what never waits.
+fn now<T>(work: impl Future<Output = T>) -> T {
+    work.now_or_never().expect("the store itself answers at once")
+}

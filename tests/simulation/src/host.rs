@@ -1,0 +1,184 @@
+//! A process that captures: a runtime of its own, whose clock moves with the world's, and which may end at any step.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tidegate_cdc::capture::{CaptureEnv, CaptureHandle, CaptureJob};
+use tidegate_cdc::source::definition::SourceDefinition;
+use tidegate_storage::checkpoint::Holder;
+use tidegate_storage::random::{Random, SeededRandom};
+use tidegate_storage::store::StoreRef;
+use tidegate_storage::store::retrying::{RetryPolicy, Retrying};
+use tidegate_storage::table::{KeyCache, MergePool, Resources, TableOptions};
+use tidegate_storage::workers::Workers;
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinHandle;
+use uuid::Uuid;
+
+use crate::mysql::engine::Mysql;
+use crate::note;
+use crate::store::{Client, Disk, Weather};
+use crate::world::World;
+
+/// Owners of leases that are known to be gone. Clones are the same set.
+pub type Gone = Arc<Mutex<BTreeSet<Uuid>>>;
+
+/// A machine on which the server runs, or does not.
+pub struct Host {
+    world: World,
+    name: &'static str,
+    mysql: Mysql,
+    disk: Disk,
+    /// The way from here to the store.
+    pub weather: Weather,
+    definition: SourceDefinition,
+    layout: TableOptions,
+    /// How far this machine's clock is ahead.
+    ahead_ms: i64,
+    gone: Gone,
+    running: Option<Running>,
+    /// When the machine starts again.
+    returns: Option<Duration>,
+}
+
+struct Running {
+    runtime: Runtime,
+    job: CaptureHandle,
+    owner: Uuid,
+    stopping: Option<JoinHandle<()>>,
+}
+
+impl Host {
+    /// A machine on which nothing runs yet.
+    #[allow(clippy::too_many_arguments, reason = "a host is in the middle of everything")]
+    pub fn new(
+        world: &World,
+        name: &'static str,
+        mysql: &Mysql,
+        disk: &Disk,
+        definition: &SourceDefinition,
+        layout: &TableOptions,
+        ahead_ms: i64,
+        gone: &Gone,
+    ) -> Self {
+        Self {
+            world: world.clone(),
+            name,
+            mysql: mysql.clone(),
+            disk: disk.clone(),
+            weather: Weather::default(),
+            definition: definition.clone(),
+            layout: layout.clone(),
+            ahead_ms,
+            gone: Arc::clone(gone),
+            running: None,
+            returns: Some(Duration::ZERO),
+        }
+    }
+
+    fn start(&mut self) {
+        let runtime =
+            Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime can be built");
+        let random: Arc<dyn Random> = Arc::new(SeededRandom::new(self.world.below(u64::MAX)));
+        let client = Client::new(self.world.clone(), self.disk.clone(), self.weather.clone(), self.name);
+        let store: StoreRef = Arc::new(Retrying::new(client, RetryPolicy::default()).drawing(Arc::clone(&random)));
+        let owner =
+            Uuid::from_u128(u128::from(self.world.below(u64::MAX)) << 64 | u128::from(self.world.below(u64::MAX)));
+        let clock = self.world.clock(self.ahead_ms);
+        let now = clock.now_ms();
+        let gone = Arc::clone(&self.gone);
+        let env = CaptureEnv {
+            store,
+            server_of: self.mysql.server_of(self.name),
+            clock,
+            resources: Arc::new(Resources {
+                keys: KeyCache::unbounded(),
+                merges: MergePool::new(2, None),
+                workers: Workers::Caller,
+                random,
+            }),
+            layout: self.layout.clone(),
+            owner,
+            holder: Holder {
+                owner,
+                host: self.name.to_owned(),
+                pid: 1,
+                process_start: 0,
+                address: String::new(),
+                since_ms: now,
+                renewed_at_ms: now,
+            },
+            holder_is_dead: Arc::new(move |holder| {
+                gone.lock().unwrap_or_else(PoisonError::into_inner).contains(&holder.owner)
+            }),
+        };
+        let job = {
+            let _entered = runtime.enter();
+            CaptureJob::start(self.definition.clone(), env)
+        };
+        note!(self.world, "{} starts", self.name);
+        self.running = Some(Running { runtime, job, owner, stopping: None });
+    }
+
+    /// Whether something runs here.
+    pub fn is_running(&self) -> bool {
+        self.running.is_some()
+    }
+
+    /// The job that runs here.
+    pub fn job(&self) -> Option<&CaptureHandle> {
+        self.running.as_ref().map(|running| &running.job)
+    }
+
+    /// Everything here ends at once. It starts again after a while; others may have been told.
+    pub fn crash(&mut self, pause: Duration, is_known: bool) {
+        let Some(running) = self.running.take() else { return };
+        note!(self.world, "{} ends at once, for {} ms", self.name, pause.as_millis());
+        if is_known {
+            self.gone.lock().unwrap_or_else(PoisonError::into_inner).insert(running.owner);
+        }
+        drop(running);
+        self.returns = Some(self.world.now() + pause);
+    }
+
+    /// The job stops in order, and starts again after a while.
+    pub fn stop(&mut self) {
+        let Some(running) = self.running.as_mut().filter(|running| running.stopping.is_none()) else { return };
+        note!(self.world, "{} is told to stop", self.name);
+        let job = running.job.clone();
+        let world = self.world.clone();
+        running.stopping = Some(running.runtime.spawn(async move {
+            if let Err(error) = job.stop().await {
+                world.violate(format!("a job did not stop: {error}"));
+            }
+        }));
+    }
+
+    /// Asks for a checkpoint, whose answer is noted.
+    pub fn ask_for_checkpoint(&self) {
+        let Some(running) = &self.running else { return };
+        let (job, world, name) = (running.job.clone(), self.world.clone(), self.name);
+        running.runtime.spawn(async move {
+            match job.checkpoint().await {
+                Ok(number) => note!(world, "{name} was answered: checkpoint {number}"),
+                Err(error) => note!(world, "{name} was answered: {error}"),
+            }
+        });
+    }
+
+    /// Lets this machine live for a while.
+    pub fn step(&mut self, tick: Duration) {
+        if self.running.is_none() && self.returns.is_some_and(|at| at <= self.world.now()) {
+            self.returns = None;
+            self.start();
+        }
+        let Some(running) = &mut self.running else { return };
+        running.runtime.block_on(async { tokio::time::sleep(tick).await });
+        if running.stopping.as_ref().is_some_and(JoinHandle::is_finished) {
+            note!(self.world, "{} has stopped", self.name);
+            self.running = None;
+            self.returns = Some(self.world.now() + self.world.between(Duration::ZERO, Duration::from_secs(2)));
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! What a world is like: drawn from its seed, so that some are calm and some are not.
+
+use std::time::Duration;
+
+use rand::Rng;
+use tidegate_cdc::mysql::Flavor;
+use tidegate_cdc::source::definition::CaptureOptions;
+use tidegate_storage::table::TableOptions;
+
+use crate::mysql::engine::Variant;
+use crate::store::Conditions;
+use crate::world::World;
+
+/// What a world is like. A time of zero between events of a kind means that there are none.
+#[derive(Debug, Clone)]
+pub struct Scenario {
+    /// The server.
+    pub variant: Variant,
+    /// Tables beside the two banks.
+    pub tables: u64,
+    /// Keys are below this number.
+    pub keys: u64,
+    /// XA transactions that were prepared before capture begins.
+    pub prepared: u64,
+    /// Machines that want the source.
+    pub hosts: usize,
+    /// How the source is captured.
+    pub options: CaptureOptions,
+    /// How its tables are laid out.
+    pub layout: TableOptions,
+    /// How long things happen.
+    pub lasts: Duration,
+    /// How bad the way to the store is at its worst, from 0 to 1.
+    pub storms: f64,
+    /// The longest time that a transaction is in the log and not visible.
+    pub longest_lag: Duration,
+    /// The longest time that an event is on its way from the server.
+    pub stream_lag: Duration,
+    /// The mean times between events.
+    pub writes_every: Duration,
+    /// Schema changes.
+    pub schema_changes_every: Duration,
+    /// New files of the log.
+    pub rotates_every: Duration,
+    /// Lost connections.
+    pub drops_every: Duration,
+    /// Restarts of the server.
+    pub restarts_every: Duration,
+    /// Processes that end at once.
+    pub crashes_every: Duration,
+    /// Jobs that are told to stop.
+    pub stops_every: Duration,
+}
+
+impl Scenario {
+    /// Draws what a world is like.
+    pub fn draw(world: &World) -> Self {
+        let variants = [
+            Variant { flavor: Flavor::Mysql, gtid: true },
+            Variant { flavor: Flavor::MariaDb, gtid: true },
+            Variant { flavor: Flavor::Mysql, gtid: false },
+        ];
+        let ms = |low: u64, high: u64| world.between(Duration::from_millis(low), Duration::from_millis(high));
+        let sometimes = |probability: f64, low: u64, high: u64| {
+            if world.chance(probability) { ms(low, high) } else { Duration::ZERO }
+        };
+        let keys = [12, 60, 300][world.below(3) as usize];
+        Self {
+            variant: variants[world.below(3) as usize],
+            tables: 1 + world.below(3),
+            keys,
+            prepared: if world.chance(0.15) { 1 + world.below(2) } else { 0 },
+            hosts: if world.chance(0.3) { 2 + usize::from(world.chance(0.2)) } else { 1 },
+            options: CaptureOptions {
+                checkpoint_interval: ms(60, 400),
+                snapshot_parallelism: 1 + world.below(3) as usize,
+                page_rows: 2 + world.below(keys) as usize,
+                range_rows: 3 + world.below(keys),
+                memory_bytes: 4 << 20,
+                buckets: world.chance(0.7).then(|| 1 + world.below(3) as u32),
+                changelog: world.chance(0.2),
+                snapshot_time_retained: ms(500, 8000),
+                snapshot_num_retained_min: 1 + world.below(4) as usize,
+                ..CaptureOptions::default()
+            },
+            layout: TableOptions {
+                rows_per_file: 4 + world.below(100) as usize,
+                inline_merge_rows: world.below(60),
+                dead_share: world.draw(|random| random.random_range(0.1..0.6)),
+                ..TableOptions::default()
+            },
+            lasts: ms(4000, 16_000),
+            storms: if world.chance(0.6) { world.draw(|random| random.random::<f64>()) } else { 0.0 },
+            longest_lag: if world.chance(0.25) { ms(400, 3000) } else { ms(1, 400) },
+            stream_lag: if world.chance(0.3) { ms(5, 400) } else { Duration::from_millis(4) },
+            writes_every: ms(8, 80),
+            schema_changes_every: sometimes(0.4, 800, 5000),
+            rotates_every: sometimes(0.5, 500, 5000),
+            drops_every: sometimes(0.3, 1500, 8000),
+            restarts_every: sometimes(0.2, 3000, 10_000),
+            crashes_every: sometimes(0.6, 700, 6000),
+            stops_every: sometimes(0.2, 2000, 8000),
+        }
+    }
+
+    /// How the way to the store is for a while.
+    pub fn weather(&self, world: &World) -> Conditions {
+        let mut conditions = Conditions {
+            slowest: world.between(Duration::from_millis(1), Duration::from_millis(30)),
+            ..Conditions::default()
+        };
+        if self.storms == 0.0 || world.chance(0.5) {
+            return conditions;
+        }
+        let bad = || world.draw(|random| random.random::<f64>()) * self.storms * 0.08;
+        conditions.refused = bad();
+        conditions.answer_lost = bad();
+        conditions.silent = bad() * 0.1;
+        conditions.late = bad() * 0.5;
+        conditions.twice = bad();
+        conditions.full = world.chance(self.storms * 0.05);
+        conditions.cut_off = world.chance(self.storms * 0.08);
+        if world.chance(0.2) {
+            conditions.slowest = world.between(Duration::from_millis(30), Duration::from_millis(800));
+        }
+        conditions
+    }
+}

@@ -1,0 +1,467 @@
+//! An object store in the world: it keeps what conditional creates promise, and nothing else.
+//!
+//! A request arrives after a while and its answer comes after another one, so that requests overtake each other. It may get
+//! lost on either way, arrive twice, or arrive long after its sender has been told that it failed or has ceased to exist.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use chrono::DateTime;
+use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
+use object_store::path::Path;
+use object_store::{
+    CopyMode, CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta,
+    ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, UploadPart,
+};
+use tokio::sync::oneshot;
+
+use crate::note;
+use crate::world::World;
+
+/// What lies in the store. Clones are the same one.
+#[derive(Clone, Debug, Default)]
+pub struct Disk(Arc<Mutex<Objects>>);
+
+#[derive(Debug, Default)]
+struct Objects {
+    objects: BTreeMap<Path, Object>,
+    writes: u64,
+    /// Paths of objects since they were last taken, in the order in which they were created.
+    created: Vec<Path>,
+}
+
+#[derive(Debug, Clone)]
+struct Object {
+    bytes: Bytes,
+    modified_ms: i64,
+    tag: u64,
+}
+
+impl Disk {
+    fn lock(&self) -> MutexGuard<'_, Objects> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The paths of the objects created since the last call.
+    pub fn take_created(&self) -> Vec<Path> {
+        std::mem::take(&mut self.lock().created)
+    }
+
+    /// Number and bytes of all objects.
+    pub fn size(&self) -> (usize, usize) {
+        let objects = self.lock();
+        (objects.objects.len(), objects.objects.values().map(|object| object.bytes.len()).sum())
+    }
+
+    /// Whether there is an object.
+    pub fn contains(&self, path: &Path) -> bool {
+        self.lock().objects.contains_key(path)
+    }
+
+    /// The paths of all objects.
+    pub fn paths(&self) -> Vec<Path> {
+        self.lock().objects.keys().cloned().collect()
+    }
+}
+
+impl Objects {
+    fn put(&mut self, path: &Path, bytes: Bytes, create: bool, now_ms: i64) -> Result<PutResult> {
+        if create && self.objects.contains_key(path) {
+            return Err(Error::AlreadyExists { path: path.to_string(), source: "it exists".into() });
+        }
+        self.writes += 1;
+        let tag = self.writes;
+        if self.objects.insert(path.clone(), Object { bytes, modified_ms: now_ms, tag }).is_none() {
+            self.created.push(path.clone());
+        }
+        Ok(PutResult { e_tag: Some(tag.to_string()), version: None })
+    }
+
+    fn meta(path: &Path, object: &Object) -> ObjectMeta {
+        ObjectMeta {
+            location: path.clone(),
+            last_modified: DateTime::from_timestamp_millis(object.modified_ms).unwrap_or_default(),
+            size: object.bytes.len() as u64,
+            e_tag: Some(object.tag.to_string()),
+            version: None,
+        }
+    }
+
+    fn get(&self, path: &Path, options: &GetOptions) -> Result<(Bytes, ObjectMeta, Range<u64>)> {
+        let object = self.objects.get(path).ok_or_else(|| absent(path))?;
+        let meta = Self::meta(path, object);
+        options.check_preconditions(&meta)?;
+        let range = match &options.range {
+            None => 0..meta.size,
+            Some(range) => range
+                .as_range(meta.size)
+                .map_err(|error| Error::Generic { store: "simulated", source: Box::new(error) })?,
+        };
+        let bytes =
+            if options.head { Bytes::new() } else { object.bytes.slice(range.start as usize..range.end as usize) };
+        Ok((bytes, meta, range))
+    }
+
+    fn list(&self, prefix: Option<&Path>, after: Option<&Path>) -> Vec<ObjectMeta> {
+        let is_below = |path: &&Path| {
+            prefix.is_none_or(|prefix| {
+                prefix.as_ref().is_empty() || path.prefix_match(prefix).is_some_and(|mut rest| rest.next().is_some())
+            })
+        };
+        self.objects
+            .iter()
+            .filter(|(path, _)| is_below(path) && after.is_none_or(|after| *path > after))
+            .map(|(path, object)| Self::meta(path, object))
+            .collect()
+    }
+}
+
+fn absent(path: &Path) -> Error {
+    Error::NotFound { path: path.to_string(), source: "there is none".into() }
+}
+
+/// How the way to the store is, from one process. Clones are the same one.
+#[derive(Clone, Debug, Default)]
+pub struct Weather(Arc<Mutex<Conditions>>);
+
+/// Probabilities of what may happen to a request.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Conditions {
+    /// It never arrives, and an error is answered.
+    pub refused: f64,
+    /// It arrives, and an error is answered.
+    pub answer_lost: f64,
+    /// It arrives, and nothing is ever answered.
+    pub silent: f64,
+    /// An error is answered, and it arrives much later.
+    pub late: f64,
+    /// It arrives twice.
+    pub twice: f64,
+    /// The longest way, one way.
+    pub slowest: Duration,
+    /// Writes are refused because there is no space.
+    pub full: bool,
+    /// Nothing arrives.
+    pub cut_off: bool,
+}
+
+impl Weather {
+    /// Changes the conditions.
+    pub fn set(&self, conditions: Conditions) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = conditions;
+    }
+
+    fn now(&self) -> Conditions {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Conditions {
+    /// Nothing goes wrong.
+    pub fn calm() -> Self {
+        Self { slowest: Duration::from_millis(6), ..Self::default() }
+    }
+}
+
+/// What becomes of a request.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Fate {
+    Answered,
+    Refused,
+    AnswerLost,
+    Silent,
+    Late,
+    Twice,
+    Full,
+}
+
+/// The store as one process reaches it.
+#[derive(Clone)]
+pub struct Client {
+    world: World,
+    disk: Disk,
+    weather: Weather,
+    who: &'static str,
+}
+
+impl Client {
+    /// The way of `who` to the store.
+    pub fn new(world: World, disk: Disk, weather: Weather, who: &'static str) -> Self {
+        Self { world, disk, weather, who }
+    }
+
+    fn fate(&self, writes: bool) -> (Fate, Duration, Duration) {
+        let conditions = self.weather.now();
+        let slowest = conditions.slowest.max(Duration::from_millis(1));
+        let fastest = Duration::from_micros(300);
+        let (there, back) = (self.world.between(fastest, slowest), self.world.between(fastest, slowest));
+        let mut left = self.world.draw(rand::Rng::random::<f64>);
+        let mut is = |probability: f64| {
+            left -= probability;
+            left < 0.0
+        };
+        let fate = if conditions.cut_off || is(conditions.refused) {
+            Fate::Refused
+        } else if conditions.full && writes {
+            Fate::Full
+        } else if is(conditions.answer_lost) {
+            Fate::AnswerLost
+        } else if is(conditions.silent) {
+            Fate::Silent
+        } else if is(conditions.late) {
+            Fate::Late
+        } else if is(conditions.twice) {
+            Fate::Twice
+        } else {
+            Fate::Answered
+        };
+        (fate, there, back)
+    }
+
+    async fn request<T: Send + 'static>(
+        &self,
+        action: &'static str,
+        path: &Path,
+        writes: bool,
+        apply: impl Fn(&mut Objects, i64) -> Result<T> + Send + Sync + 'static,
+    ) -> Result<T> {
+        let (fate, there, back) = self.fate(writes);
+        note!(self.world, "{} {action} {path} {fate:?} {}+{}", self.who, there.as_micros(), back.as_micros());
+        let (sender, answer) = oneshot::channel();
+        let apply = Arc::new(apply);
+        let arrive = {
+            let (disk, world) = (self.disk.clone(), self.world.clone());
+            move || apply(&mut disk.lock(), world.now_ms())
+        };
+        let world = self.world.clone();
+        let reset = || Error::Generic {
+            store: "simulated",
+            source: Box::new(std::io::Error::from(std::io::ErrorKind::ConnectionReset)),
+        };
+        match fate {
+            Fate::Refused => self.world.after(there + back, move || drop(sender.send(Err(reset())))),
+            Fate::Full => self.world.after(there + back, move || {
+                let full = std::io::Error::from(std::io::ErrorKind::StorageFull);
+                drop(sender.send(Err(Error::Generic { store: "simulated", source: Box::new(full) })));
+            }),
+            Fate::Answered => self.world.after(there, move || {
+                let result = arrive();
+                world.after(back, move || drop(sender.send(result)));
+            }),
+            Fate::AnswerLost => self.world.after(there, move || {
+                drop(arrive());
+                world.after(back, move || drop(sender.send(Err(reset()))));
+            }),
+            Fate::Silent => self.world.after(there, move || {
+                drop(arrive());
+                // The sender lives on until nobody can be waiting any more.
+                world.after(Duration::from_secs(3600), move || drop(sender));
+            }),
+            Fate::Late => {
+                let pause = self.world.between(Duration::from_millis(5), Duration::from_secs(8));
+                self.world.after(there + back, move || drop(sender.send(Err(reset()))));
+                if writes {
+                    self.world.after(there + pause, move || drop(arrive()));
+                }
+            }
+            Fate::Twice => {
+                let pause = self.world.between(Duration::from_millis(1), Duration::from_secs(4));
+                let again = arrive.clone();
+                if writes {
+                    self.world.after(there + pause, move || drop(again()));
+                }
+                self.world.after(there, move || {
+                    let result = arrive();
+                    world.after(back, move || drop(sender.send(result)));
+                });
+            }
+        }
+        answer.await.unwrap_or_else(|_| Err(reset()))
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+impl fmt::Display for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the store of {}", self.who)
+    }
+}
+
+fn found(bytes: Bytes, meta: ObjectMeta, range: Range<u64>) -> GetResult {
+    let payload = GetResultPayload::Stream(stream::once(async move { Ok(bytes) }).boxed());
+    GetResult { payload, meta, range, attributes: Default::default() }
+}
+
+/// What requests come to, wherever they come from.
+trait Requests: Send + Sync + Clone + 'static {
+    fn ask<T: Send + 'static>(
+        &self,
+        action: &'static str,
+        path: &Path,
+        writes: bool,
+        apply: impl Fn(&mut Objects, i64) -> Result<T> + Send + Sync + 'static,
+    ) -> impl Future<Output = Result<T>> + Send;
+}
+
+impl Requests for Client {
+    async fn ask<T: Send + 'static>(
+        &self,
+        action: &'static str,
+        path: &Path,
+        writes: bool,
+        apply: impl Fn(&mut Objects, i64) -> Result<T> + Send + Sync + 'static,
+    ) -> Result<T> {
+        self.request(action, path, writes, apply).await
+    }
+}
+
+/// The store as an examiner sees it: at once, and without changing the world.
+#[derive(Clone, Debug)]
+pub struct Direct(pub Disk);
+
+impl fmt::Display for Direct {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the store itself")
+    }
+}
+
+impl Requests for Direct {
+    async fn ask<T: Send + 'static>(
+        &self,
+        _: &'static str,
+        _: &Path,
+        _: bool,
+        apply: impl Fn(&mut Objects, i64) -> Result<T> + Send + Sync + 'static,
+    ) -> Result<T> {
+        apply(&mut self.0.lock(), 0)
+    }
+}
+
+/// An upload of parts, which is one request in the end.
+#[derive(Debug)]
+struct Upload<R> {
+    store: R,
+    path: Path,
+    parts: Vec<Bytes>,
+}
+
+#[async_trait]
+impl<R: Requests + fmt::Debug> MultipartUpload for Upload<R> {
+    fn put_part(&mut self, part: PutPayload) -> UploadPart {
+        self.parts.push(part.into());
+        Box::pin(async { Ok(()) })
+    }
+
+    async fn complete(&mut self) -> Result<PutResult> {
+        let (path, bytes) = (self.path.clone(), Bytes::from(self.parts.concat()));
+        let at = path.clone();
+        self.store.ask("complete", &path, true, move |objects, now| objects.put(&at, bytes.clone(), false, now)).await
+    }
+
+    async fn abort(&mut self) -> Result<()> {
+        self.parts.clear();
+        Ok(())
+    }
+}
+
+macro_rules! is_object_store {
+    ($store:ty) => {
+        #[async_trait]
+        impl ObjectStore for $store {
+            async fn put_opts(&self, path: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
+                let create = match options.mode {
+                    PutMode::Create => true,
+                    PutMode::Overwrite => false,
+                    PutMode::Update(_) => {
+                        return Err(Error::NotImplemented {
+                            operation: "update".into(),
+                            implementer: "simulated".into(),
+                        });
+                    }
+                };
+                let (at, bytes) = (path.clone(), Bytes::from(payload));
+                let action = if create { "create" } else { "put" };
+                self.ask(action, path, true, move |objects, now| objects.put(&at, bytes.clone(), create, now)).await
+            }
+
+            async fn put_multipart_opts(
+                &self,
+                path: &Path,
+                _: PutMultipartOptions,
+            ) -> Result<Box<dyn MultipartUpload>> {
+                Ok(Box::new(Upload { store: self.clone(), path: path.clone(), parts: Vec::new() }))
+            }
+
+            async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
+                let at = path.clone();
+                let got = self.ask("get", path, false, move |objects, _| objects.get(&at, &options)).await;
+                got.map(|(bytes, meta, range)| found(bytes, meta, range))
+            }
+
+            fn delete_stream(&self, paths: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+                let store = self.clone();
+                let delete = move |path: Path| {
+                    let store = store.clone();
+                    async move {
+                        let at = path.clone();
+                        let removed = store.ask("delete", &path, true, move |objects, _| {
+                            objects.objects.remove(&at).map(drop).ok_or_else(|| absent(&at))
+                        });
+                        removed.await.map(|()| path)
+                    }
+                };
+                paths.map_ok(delete).try_buffered(4).boxed()
+            }
+
+            fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+                let (store, prefix) = (self.clone(), prefix.cloned());
+                let listed = async move {
+                    let at = prefix.clone();
+                    let path = prefix.unwrap_or_default();
+                    let listed =
+                        store.ask("list", &path, false, move |objects, _| Ok(objects.list(at.as_ref(), None))).await?;
+                    Ok::<_, Error>(stream::iter(listed.into_iter().map(Ok::<_, Error>)))
+                };
+                stream::once(listed).try_flatten().boxed()
+            }
+
+            async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+                let at = prefix.cloned();
+                let path = prefix.cloned().unwrap_or_default();
+                let all = self.ask("list", &path, false, move |objects, _| Ok(objects.list(at.as_ref(), None))).await?;
+                let (mut objects, mut common) = (Vec::new(), std::collections::BTreeSet::new());
+                for object in all {
+                    let mut rest = object.location.prefix_match(&path).into_iter().flatten();
+                    match (rest.next(), rest.next()) {
+                        (Some(folder), Some(_)) => drop(common.insert(path.clone().join(folder))),
+                        _ => objects.push(object.clone()),
+                    }
+                }
+                Ok(ListResult { common_prefixes: common.into_iter().collect(), objects })
+            }
+
+            async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+                let (source, target) = (from.clone(), to.clone());
+                let create = matches!(options.mode, CopyMode::Create);
+                self.ask("copy", to, true, move |objects, now| {
+                    let bytes = objects.objects.get(&source).ok_or_else(|| absent(&source))?.bytes.clone();
+                    objects.put(&target, bytes, create, now).map(drop)
+                })
+                .await
+            }
+        }
+    };
+}
+
+is_object_store!(Client);
+is_object_store!(Direct);
