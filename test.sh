@@ -2,7 +2,7 @@
 # Runs the tests and installs what they need.
 #
 #   ./test.sh           the fast tier: formatting, lints, licences, unit tests, end-to-end tests on MariaDB and MySQL
-#   ./test.sh --all     the long ones too: fifty kills, long loads
+#   ./test.sh --all     the long ones too: fifty kills, long loads, ten minutes of simulation, planted faults
 #   ./test.sh NAME      only the tests whose names contain NAME, without the checks
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
@@ -35,6 +35,8 @@ if [ "${#filter[@]}" -eq 0 ]; then
   cargo clippy --locked --workspace --all-targets -- -D warnings
   step "licences and sources of the dependencies"
   python3 tests/licences.py
+  step "faults that can be planted"
+  python3 tests/simulation/planted.py --check
 fi
 
 step "build"
@@ -53,4 +55,11 @@ fi
 
 step "tests"
 cargo test --locked --workspace "${filter[@]}" -- "${options[@]}"
+
+if [ -n "$all" ] && [ "${#filter[@]}" -eq 0 ]; then
+  step "ten minutes of other worlds"
+  RUST_LOG=off "$CARGO_TARGET_DIR/debug/simulate" --seed "$(date +%s)000000" --seconds 600
+  step "planted faults"
+  python3 tests/simulation/planted.py
+fi
 step "done"
