@@ -1,6 +1,8 @@
 //! Where work is done that computes for long, or that has to stand back: on threads, or, where every run has to go as
 //! the last one did, on the thread that asks for it.
 
+#![allow(clippy::disallowed_methods, reason = "these are the threads that are passed in everywhere else")]
+
 use std::thread::{self, available_parallelism};
 
 use futures::future::{self, BoxFuture, Either};

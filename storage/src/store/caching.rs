@@ -7,6 +7,8 @@
 //! Both places are bounded, and in both what was not used for longest goes first. A block on the disk that is not what
 //! was written there, or cannot be read, is fetched anew: the disk is never a reason for a wrong answer or an error.
 
+#![allow(clippy::disallowed_methods, reason = "the local disk is read and written on threads for blocking work")]
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;

@@ -10,6 +10,8 @@
 //! That costs: a sync takes many times as long as the writing of a small file. Disks sync what is written at once
 //! together, so files that do not depend on each other should be written at the same time.
 
+#![allow(clippy::disallowed_methods, reason = "the local disk is read and written on threads for blocking work")]
+
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Seek, SeekFrom, Write};

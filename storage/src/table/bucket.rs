@@ -340,6 +340,7 @@ impl Bucket {
                 let runtime = Handle::current();
                 let mut written = Vec::with_capacity(parts.len());
                 for parts in parts.chunks(threads.max(1)) {
+                    #[allow(clippy::disallowed_methods, reason = "`Workers` that are threads ask for it")]
                     let together = std::thread::scope(|scope| {
                         let mut started = Vec::with_capacity(parts.len());
                         for part in parts {

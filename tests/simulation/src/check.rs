@@ -27,6 +27,9 @@ type Texts = BTreeMap<String, String>;
 /// Rows by key.
 type Rows = BTreeMap<String, Texts>;
 
+/// At each so many checkpoints everything is read again.
+const READ_AGAIN_EVERY: u64 = 4;
+
 /// Looks at all checkpoints of a source.
 pub struct Checker {
     world: World,
@@ -172,7 +175,7 @@ impl Checker {
         let Some(right) = self.right.get(&snapshot.json).cloned() else {
             return Err(format!("{name} shows snapshot {}, which no checkpoint before showed", snapshot.id));
         };
-        if self.rows(name, path, snapshot)? == right {
+        if !self.checkpoints.is_multiple_of(READ_AGAIN_EVERY) || self.rows(name, path, snapshot)? == right {
             Ok(())
         } else {
             Err(format!("{name} shows snapshot {}, whose rows are not what they were", snapshot.id))
@@ -181,7 +184,11 @@ impl Checker {
 
     fn compare(&mut self, name: &str, path: &str, snapshot: &PreparedSnapshot) -> Result<(), String> {
         self.compared += 1;
-        let rows = self.rows(name, path, snapshot)?;
+        // What a snapshot refers to does not change; whether it is all there is looked at now and then.
+        let rows = match self.right.get(&snapshot.json) {
+            Some(rows) if !self.checkpoints.is_multiple_of(READ_AGAIN_EVERY) => rows.clone(),
+            _ => self.rows(name, path, snapshot)?,
+        };
         let short = name.split('.').next_back().unwrap_or_default();
         let table = self.replayed.get(short).ok_or_else(|| format!("{name} is no table of the database"))?;
         let names = table.names();

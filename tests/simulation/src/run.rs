@@ -52,8 +52,14 @@ pub struct Outcome {
 
 /// Runs the world of a seed.
 pub fn run(seed: u64, aloud: bool) -> Outcome {
+    run_shaped(seed, aloud, |_| {})
+}
+
+/// Runs the world of a seed, in which something is as it is wanted.
+pub fn run_shaped(seed: u64, aloud: bool, shape: impl FnOnce(&mut Scenario)) -> Outcome {
     let world = World::new(seed, aloud);
-    let scenario = Scenario::draw(&world);
+    let mut scenario = Scenario::draw(&world);
+    shape(&mut scenario);
     note!(world, "{scenario:?}");
     Run::new(world, scenario).finish(seed)
 }

@@ -1,8 +1,11 @@
 //! Worlds that are always looked at: the first seeds, some fresh ones, and those in which something was found once.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tidegate_simulation::run::{Outcome, run};
+use tidegate_cdc::mysql::Flavor;
+use tidegate_simulation::mysql::engine::Variant;
+use tidegate_simulation::run::{Outcome, run, run_shaped};
+use tidegate_simulation::scenario::Scenario;
 
 /// The allocator of the server.
 #[global_allocator]
@@ -41,4 +44,61 @@ fn equal_seeds_give_equal_worlds() {
     for seed in 1000..1012 {
         assert_eq!(run(seed, false).digest, run(seed, false).digest, "seed {seed}");
     }
+}
+
+/// Some worlds of a kind in which something was found once.
+fn look_at(seeds: std::ops::Range<u64>, shape: impl Fn(&mut Scenario)) {
+    for seed in seeds {
+        check(&run_shaped(seed, false, &shape));
+    }
+}
+
+/// A source that begins while an XA transaction is being committed: MariaDB's position is behind it, a SELECT does not see
+/// it, and the stream will not tell of it.
+#[test]
+fn a_source_begins_while_an_xa_transaction_is_committed() {
+    look_at(2000..2040, |scenario| {
+        scenario.variant = Variant { flavor: Flavor::MariaDb, gtid: true };
+        scenario.prepared = 2;
+        scenario.hosts = 1;
+        scenario.longest_lag = Duration::from_secs(2);
+        scenario.crashes_every = Duration::from_millis(400);
+        scenario.lasts = Duration::from_secs(6);
+    });
+}
+
+/// Servers on standby read what the one that captures deletes.
+#[test]
+fn servers_on_standby_follow_one_that_expires_quickly() {
+    look_at(3000..3040, |scenario| {
+        scenario.hosts = 3;
+        scenario.crashes_every = Duration::ZERO;
+        scenario.options.snapshot_time_retained = Duration::from_millis(500);
+        scenario.options.snapshot_num_retained_min = 1;
+        scenario.options.checkpoint_interval = Duration::from_millis(60);
+        scenario.lasts = Duration::from_secs(8);
+    });
+}
+
+/// Sessions end and begin again while readers go on in the same process.
+#[test]
+fn readers_outlive_sessions() {
+    look_at(4000..4040, |scenario| {
+        scenario.hosts = 1;
+        scenario.crashes_every = Duration::ZERO;
+        scenario.stops_every = Duration::ZERO;
+        scenario.drops_every = Duration::from_millis(900);
+        scenario.options.snapshot_time_retained = Duration::from_millis(500);
+        scenario.options.snapshot_num_retained_min = 1;
+        scenario.lasts = Duration::from_secs(10);
+    });
+}
+
+/// Requests that are never answered hold nothing up for good.
+#[test]
+fn requests_that_are_never_answered() {
+    look_at(5000..5040, |scenario| {
+        scenario.storms = 1.0;
+        scenario.lasts = Duration::from_secs(5);
+    });
 }
