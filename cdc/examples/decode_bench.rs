@@ -2,6 +2,8 @@
 //!
 //! `cargo run --release -p tidegate-cdc --example decode_bench`
 
+#![allow(clippy::disallowed_methods, reason = "a program of its own, in the time that there is")]
+
 use std::error::Error;
 use std::hint::black_box;
 use std::sync::Arc;

@@ -2,6 +2,8 @@
 //!
 //! For profiling capture alone. Ends when the snapshot is complete and SECONDS have passed.
 
+#![allow(clippy::disallowed_methods, reason = "a program of its own, in the time and by the chance that there are")]
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,7 @@
 //! Capture jobs against real servers, over a store in memory: what a review or a user found to be lost once.
 
+#![allow(clippy::disallowed_methods, reason = "tests against real servers and stores are in the time that there is")]
+
 mod server;
 
 use std::sync::Arc;

@@ -15,6 +15,8 @@
 //!
 //! Old snapshots expire meanwhile. The last lines are the figures over all.
 
+#![allow(clippy::disallowed_methods, reason = "a program of its own, in the time and by the chance that there are")]
+
 use std::collections::{BTreeMap, HashMap};
 use std::error::Error;
 use std::sync::Arc;

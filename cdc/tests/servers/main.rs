@@ -1,5 +1,7 @@
 //! Capture's reading side against real servers: connections, positions, the catalog, pages and the binlog's stream.
 
+#![allow(clippy::disallowed_methods, reason = "tests against real servers and stores are in the time that there is")]
+
 mod examination;
 mod log;
 #[path = "../server/mod.rs"]

@@ -231,7 +231,7 @@ async fn a_request_ends_within_its_budget() {
     let policy = RetryPolicy { attempts: 1_000, budget: Duration::from_millis(250), ..quick() };
     let store = Retrying::new(Arc::clone(&faulty) as StoreRef, policy);
     faulty.inject(Operation::Put, "x", Fault::Hang, 1_000);
-    let began = std::time::Instant::now();
+    let began = tokio::time::Instant::now();
     let error = write(&store, &Path::from("x"), bytes("z")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert_eq!(faulty.count(Operation::Put), 3, "one attempt at 0, 100 and 200 ms each");

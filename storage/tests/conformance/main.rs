@@ -10,6 +10,7 @@
 //! * `rows`: keys as bytes, and their buckets; `golden`: a table that is neither's.
 //! * `foreign`: tables that Java has written to.
 
+#![allow(clippy::disallowed_methods, reason = "tests against real servers and stores are in the time that there is")]
 #![allow(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 
 mod changelog;

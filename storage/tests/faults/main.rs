@@ -4,6 +4,7 @@
 //! * [`crash`]: the process dies at every request that it makes.
 //! * [`race`]: two writers race for checkpoints, over a store that answers late, twice or never; [`s3`]: on real servers.
 
+#![allow(clippy::disallowed_methods, reason = "tests against real servers and stores are in the time that there is")]
 #![allow(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 
 mod crash;
