@@ -11,6 +11,7 @@ error: the list grows with the code. The seconds are the limit for each fault, o
 import argparse
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -159,8 +160,8 @@ FAULTS = {
 }
 
 
-def copy(to: pathlib.Path) -> None:
-    """Copies what is built, with all faults in it."""
+def planted() -> dict[str, str]:
+    """The files that differ, with all faults in them."""
     texts = {}
     for name, (file, piece, instead) in FAULTS.items():
         text = texts.get(file) or (ROOT / file).read_text()
@@ -176,6 +177,19 @@ pub fn planted(name: &str) -> bool {
     NAME.get_or_init(|| std::env::var("TIDEGATE_PLANTED").unwrap_or_default()) == name
 }
 '''
+    # Another version, so that nothing of it is taken for the checkout's own.
+    for file in ["Cargo.toml", "Cargo.lock"]:
+        texts[file] = re.sub(
+            r'(\[workspace\.package\]\nversion = "|name = "tidegate[a-z-]*"\nversion = ")([0-9.]+)"',
+            r'\g<1>\g<2>-planted"',
+            (ROOT / file).read_text(),
+        )
+    return texts
+
+
+def copy(to: pathlib.Path) -> None:
+    """Copies what is built, with all faults in it."""
+    texts = planted()
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=ROOT, check=True, capture_output=True, text=True
     )
@@ -200,10 +214,11 @@ def main() -> None:
         os.environ.get("CARGO_TARGET_DIR")
         or pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "tidegate/target"
     )
+    if arguments.check:
+        planted()
+        return
     place = target / "planted"
     copy(place)
-    if arguments.check:
-        return
     environment = {**os.environ, "CARGO_TARGET_DIR": str(target)}
     subprocess.run(
         ["cargo", "build", "--locked", "-p", "tidegate-simulation", "--bin", "simulate"], cwd=place, env=environment, check=True
@@ -227,9 +242,9 @@ def main() -> None:
             print(f"         {line[:180]}", flush=True)
         if not found:
             missed.append(name)
+    shutil.rmtree(place, ignore_errors=True)
     if missed:
         sys.exit(f"not found: {', '.join(missed)}")
-    shutil.rmtree(place, ignore_errors=True)
 
 
 if __name__ == "__main__":

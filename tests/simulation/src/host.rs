@@ -40,6 +40,8 @@ pub struct Host {
     running: Option<Running>,
     /// When the machine starts again.
     returns: Option<Duration>,
+    /// Until when nothing here moves, and for how long that has been so.
+    frozen: Option<(Duration, Duration)>,
 }
 
 struct Running {
@@ -74,6 +76,7 @@ impl Host {
             gone: Arc::clone(gone),
             running: None,
             returns: Some(Duration::ZERO),
+            frozen: None,
         }
     }
 
@@ -142,6 +145,14 @@ impl Host {
         self.returns = Some(self.world.now() + pause);
     }
 
+    /// Nothing here moves for a while; what comes meanwhile is found afterwards.
+    pub fn freeze(&mut self, pause: Duration) {
+        if self.running.is_some() && self.frozen.is_none() {
+            note!(self.world, "{} stands still for {} ms", self.name, pause.as_millis());
+            self.frozen = Some((self.world.now() + pause, Duration::ZERO));
+        }
+    }
+
     /// The job stops in order, and starts again after a while.
     pub fn stop(&mut self) {
         let Some(running) = self.running.as_mut().filter(|running| running.stopping.is_none()) else { return };
@@ -173,7 +184,20 @@ impl Host {
             self.returns = None;
             self.start();
         }
-        let Some(running) = &mut self.running else { return };
+        let Some(running) = &mut self.running else {
+            self.frozen = None;
+            return;
+        };
+        let mut tick = tick;
+        if let Some((until, lost)) = &mut self.frozen {
+            *lost += tick;
+            if *until > self.world.now() {
+                return;
+            }
+            tick = *lost;
+            self.frozen = None;
+            note!(self.world, "{} moves again", self.name);
+        }
         running.runtime.block_on(async { tokio::time::sleep(tick).await });
         if running.stopping.as_ref().is_some_and(JoinHandle::is_finished) {
             note!(self.world, "{} has stopped", self.name);

@@ -264,6 +264,10 @@ impl Run {
             self.hosts[index].crash(pause, known);
             self.readers.retain(|reader| reader.host != index);
         }
+        if self.every(self.scenario.freezes_every) {
+            let index = self.world.below(self.hosts.len() as u64) as usize;
+            self.hosts[index].freeze(self.world.between(Duration::from_millis(100), Duration::from_secs(25)));
+        }
         if self.every(self.scenario.stops_every) {
             let index = self.world.below(self.hosts.len() as u64) as usize;
             self.hosts[index].stop();

@@ -48,6 +48,8 @@ pub struct Scenario {
     pub restarts_every: Duration,
     /// Processes that end at once.
     pub crashes_every: Duration,
+    /// Processes that stand still for longer than a lease lasts.
+    pub freezes_every: Duration,
     /// Jobs that are told to stop.
     pub stops_every: Duration,
 }
@@ -99,6 +101,7 @@ impl Scenario {
             drops_every: sometimes(0.3, 1500, 8000),
             restarts_every: sometimes(0.2, 3000, 10_000),
             crashes_every: sometimes(0.6, 700, 6000),
+            freezes_every: sometimes(0.2, 2000, 8000),
             stops_every: sometimes(0.2, 2000, 8000),
         }
     }
@@ -120,6 +123,9 @@ impl Scenario {
         conditions.twice = bad();
         conditions.full = world.chance(self.storms * 0.05);
         conditions.cut_off = world.chance(self.storms * 0.08);
+        if world.chance(self.storms * 0.3) {
+            conditions.sour = Some(["/checkpoint/", "/snapshot/", "/owner/", "/manifest/"][world.below(4) as usize]);
+        }
         if world.chance(0.2) {
             conditions.slowest = world.between(Duration::from_millis(30), Duration::from_millis(800));
         }

@@ -148,6 +148,8 @@ pub struct Conditions {
     pub full: bool,
     /// Nothing arrives.
     pub cut_off: bool,
+    /// Nearly nothing goes well with objects whose paths contain this: stores slow down parts of their names.
+    pub sour: Option<&'static str>,
 }
 
 impl Weather {
@@ -195,7 +197,7 @@ impl Client {
         Self { world, disk, weather, who }
     }
 
-    fn fate(&self, writes: bool) -> (Fate, Duration, Duration) {
+    fn fate(&self, path: &Path, writes: bool) -> (Fate, Duration, Duration) {
         let conditions = self.weather.now();
         let slowest = conditions.slowest.max(Duration::from_millis(1));
         let fastest = Duration::from_micros(300);
@@ -205,7 +207,14 @@ impl Client {
             left -= probability;
             left < 0.0
         };
-        let fate = if conditions.cut_off || is(conditions.refused) {
+        let is_sour = conditions.sour.is_some_and(|part| path.as_ref().contains(part));
+        let fate = if is_sour && is(0.45) {
+            Fate::Refused
+        } else if is_sour && is(0.3) {
+            Fate::AnswerLost
+        } else if is_sour && is(0.2) {
+            Fate::Late
+        } else if conditions.cut_off || is(conditions.refused) {
             Fate::Refused
         } else if conditions.full && writes {
             Fate::Full
@@ -230,7 +239,7 @@ impl Client {
         writes: bool,
         apply: impl Fn(&mut Objects, i64) -> Result<T> + Send + Sync + 'static,
     ) -> Result<T> {
-        let (fate, there, back) = self.fate(writes);
+        let (fate, there, back) = self.fate(path, writes);
         note!(self.world, "{} {action} {path} {fate:?} {}+{}", self.who, there.as_micros(), back.as_micros());
         let (sender, answer) = oneshot::channel();
         let apply = Arc::new(apply);
