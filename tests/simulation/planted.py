@@ -147,6 +147,21 @@ FAULTS = {
         "holds.extend(oldest_read.map(|snapshot_id| Hold { holder: Holder::Reader, snapshot_id }));",
         "holds.extend(oldest_read.filter(|_| !PLANTED).map(|snapshot_id| Hold { holder: Holder::Reader, snapshot_id }));",
     ),
+    "readers from before a session are forgotten": (
+        "cdc/src/capture/housekeeping.rs",
+        "let loaded = versions.entry(version.snapshot_id).or_default();",
+        "let loaded = versions.entry(version.snapshot_id).or_default();\nif PLANTED { loaded.clear(); }",
+    ),
+    "a listing may take for ever": (
+        "storage/src/store/retrying.rs",
+        "limited(self.policy.timeout, self.inner.list(prefix))",
+        "if PLANTED { self.inner.list(prefix) } else { limited(self.policy.timeout, self.inner.list(prefix)) }",
+    ),
+    "what is expired while a standby reads is damage": (
+        "cdc/src/capture/view.rs",
+        "if log.recover().await?.is_none_or(|newest| newest.number <= state.number) {",
+        "if PLANTED || log.recover().await?.is_none_or(|newest| newest.number <= state.number) {",
+    ),
     "transactions of the log are counted twice": (
         "cdc/src/capture/coordinator.rs",
         "set.add(&gtid);",

@@ -231,8 +231,38 @@ impl Client {
         };
         (fate, there, back)
     }
+}
 
-    async fn request<T: Send + 'static>(
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+impl fmt::Display for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the store of {}", self.who)
+    }
+}
+
+fn found(bytes: Bytes, meta: ObjectMeta, range: Range<u64>) -> GetResult {
+    let payload = GetResultPayload::Stream(stream::once(async move { Ok(bytes) }).boxed());
+    GetResult { payload, meta, range, attributes: Default::default() }
+}
+
+/// What requests come to, wherever they come from.
+trait Requests: Send + Sync + Clone + 'static {
+    fn ask<T: Send + 'static>(
+        &self,
+        action: &'static str,
+        path: &Path,
+        writes: bool,
+        apply: impl Fn(&mut Objects, i64) -> Result<T> + Send + Sync + 'static,
+    ) -> impl Future<Output = Result<T>> + Send;
+}
+
+impl Requests for Client {
+    async fn ask<T: Send + 'static>(
         &self,
         action: &'static str,
         path: &Path,
@@ -291,46 +321,6 @@ impl Client {
             }
         }
         answer.await.unwrap_or_else(|_| Err(reset()))
-    }
-}
-
-impl fmt::Debug for Client {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{self}")
-    }
-}
-
-impl fmt::Display for Client {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the store of {}", self.who)
-    }
-}
-
-fn found(bytes: Bytes, meta: ObjectMeta, range: Range<u64>) -> GetResult {
-    let payload = GetResultPayload::Stream(stream::once(async move { Ok(bytes) }).boxed());
-    GetResult { payload, meta, range, attributes: Default::default() }
-}
-
-/// What requests come to, wherever they come from.
-trait Requests: Send + Sync + Clone + 'static {
-    fn ask<T: Send + 'static>(
-        &self,
-        action: &'static str,
-        path: &Path,
-        writes: bool,
-        apply: impl Fn(&mut Objects, i64) -> Result<T> + Send + Sync + 'static,
-    ) -> impl Future<Output = Result<T>> + Send;
-}
-
-impl Requests for Client {
-    async fn ask<T: Send + 'static>(
-        &self,
-        action: &'static str,
-        path: &Path,
-        writes: bool,
-        apply: impl Fn(&mut Objects, i64) -> Result<T> + Send + Sync + 'static,
-    ) -> Result<T> {
-        self.request(action, path, writes, apply).await
     }
 }
 
