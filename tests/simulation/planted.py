@@ -95,7 +95,7 @@ FAULTS = {
         "for commit in awaited.iter().filter(|_| !PLANTED) {",
     ),
     "an XA COMMIT of rows prepared before is passed over": (
-        "cdc/src/capture/coordinator.rs",
+        "cdc/src/capture/transaction.rs",
         "if known || !commits {",
         "if known || !commits || PLANTED {",
     ),
@@ -163,9 +163,44 @@ FAULTS = {
         "if PLANTED || log.recover().await?.is_none_or(|newest| newest.number <= state.number) {",
     ),
     "transactions of the log are counted twice": (
-        "cdc/src/capture/coordinator.rs",
+        "cdc/src/capture/transaction.rs",
         "set.add(&gtid);",
         "if PLANTED { self.position.file.clone_from(&self.stream.reached); return; }\n            set.add(&gtid);",
+    ),
+    "what is undone in a transaction counts": (
+        "cdc/src/capture/transaction.rs",
+        "table.buffer.truncate(*length);",
+        "if !PLANTED { table.buffer.truncate(*length); }",
+    ),
+    "what is executed behind a gap counts": (
+        "cdc/src/source/position.rs",
+        "let mut cut = Self::new();",
+        "if PLANTED { return self.clone(); }\n        let mut cut = Self::new();",
+    ),
+    "expiry passes over tags": (
+        "storage/src/table/expire.rs",
+        "kept.add_live(store, &paths, tag).await?;",
+        "if !PLANTED { kept.add_live(store, &paths, tag).await?; }",
+    ),
+    "expiry passes over consumers": (
+        "storage/src/table/expire.rs",
+        "holds.extend(consumers(store, &paths).await?);",
+        "if !PLANTED { holds.extend(consumers(store, &paths).await?); }",
+    ),
+    "a changelog takes deletions for insertions": (
+        "storage/src/table/changelog.rs",
+        "RowKind::Delete => Change::Delete,",
+        "RowKind::Delete if PLANTED => Change::Insert,\n                RowKind::Delete => Change::Delete,",
+    ),
+    "damaged data files are read": (
+        "storage/src/store/checked.rs",
+        "let Some(digests) = &self.digests else { return Ok(()) };",
+        "let Some(digests) = self.digests.as_ref().filter(|_| !PLANTED) else { return Ok(()) };",
+    ),
+    "manifests are not verified": (
+        "storage/src/paimon/avro.rs",
+        "verify(bytes).map_err(|what| not_one::<T>(object, what))?;",
+        "if !PLANTED { verify(bytes).map_err(|what| not_one::<T>(object, what))?; }",
     ),
     "an index file holds the newest deletions only": (
         "storage/src/table/writer.rs",

@@ -4,7 +4,7 @@
 //! stream has passed the page's HIGH, and only while no schema change of the table was seen since the page was read;
 //! a cut is sent between two transactions only. Design record 0001 says why that is right.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -17,14 +17,14 @@ use tracing::{info, warn};
 use super::applier::{Cut, Work};
 use super::job::{Control, StatusBoard};
 use super::pages::{PERMIT_BYTES, ReadEvent, ReadJob, ReadPage, Readers, permits, reserve};
-use super::state::{SourceState, XaCommit};
+use super::state::SourceState;
 use super::status::{ErrorInfo, JobState};
 use super::table::{CapturedTable, Phase, ReadToken, TableIndex};
+use super::transaction::StreamState;
 use crate::error::{Code, Error, Retry};
 use crate::mysql::ServerInfo;
 use crate::mysql::binlog::stream::RawEvent;
-use crate::mysql::binlog::{DecodeError, Event, TableMap, Xid, parse_event};
-use crate::mysql::ddl;
+use crate::mysql::binlog::{DecodeError, Event, TableMap, parse_event};
 use crate::mysql::types::MysqlTable;
 use crate::source::definition::CaptureOptions;
 use crate::source::position::{FilePosition, Gtid, Position};
@@ -71,29 +71,6 @@ pub(super) struct StreamEvent {
     pub(super) event: RawEvent,
     pub(super) end: u64,
     pub(super) _memory: OwnedSemaphorePermit,
-}
-
-/// Where the stream is, between and inside transactions.
-#[derive(Default)]
-pub(super) struct StreamState {
-    /// Behind the last event, heartbeats included; for comparison with the HIGH of pages.
-    pub(super) reached: Option<FilePosition>,
-    pub(super) in_transaction: bool,
-    /// GTID of the open transaction.
-    gtid: Option<Gtid>,
-    /// BEGIN or XA START was seen: the transaction ends with XID, COMMIT or ROLLBACK, not with its first statement.
-    explicit: bool,
-    /// Which captured table each table id of the open transaction means.
-    ids: BTreeMap<u64, TableIndex>,
-    /// Rows of the open transaction were handed over already, so that it cannot be cut back.
-    handed_over: bool,
-    last_event_at_ms: Option<i64>,
-}
-
-impl StreamState {
-    pub(super) fn at(file: Option<FilePosition>) -> Self {
-        Self { reached: file, ..Self::default() }
-    }
 }
 
 /// Checkpoints under way and due.
@@ -415,7 +392,7 @@ impl Coordinator<'_> {
                         self.cuts.dirty = true;
                         self.cuts.live_dirty |= !table.is_loading();
                         if table.buffer.bytes() >= HAND_OVER_BYTES {
-                            self.stream.handed_over = true;
+                            self.stream.hands_over(index);
                             self.hand_over(index).await?;
                         }
                     }
@@ -451,28 +428,6 @@ impl Coordinator<'_> {
         }
     }
 
-    fn begin(&mut self, gtid: Option<Gtid>) {
-        self.stream.in_transaction = true;
-        self.stream.explicit = false;
-        self.stream.gtid = gtid;
-        self.stream.handed_over = false;
-        for table in &mut self.tables {
-            table.transaction_start = table.buffer.len();
-        }
-    }
-
-    /// The transaction is over: what it changed counts from here on.
-    fn end_transaction(&mut self) {
-        self.stream.in_transaction = false;
-        self.stream.explicit = false;
-        self.stream.ids.clear();
-        // A set that is begun here would not hold what came before; where the position has none, the file counts.
-        if let (Some(gtid), Some(set)) = (self.stream.gtid.take(), &mut self.position.gtid) {
-            set.add(&gtid);
-        }
-        self.position.file.clone_from(&self.stream.reached);
-    }
-
     async fn table_map(&mut self, map: TableMap) -> Result<(), Error> {
         let Some(index) = self.index_of(&map.database, &map.table) else { return Ok(()) };
         let Some(table) = self.tables.get_mut(index).filter(|t| t.is_captured()) else { return Ok(()) };
@@ -493,105 +448,6 @@ impl Coordinator<'_> {
 
     pub(super) fn name_key(&self, database: &str, table: &str) -> (String, String) {
         name_key(&self.info, database, table)
-    }
-
-    async fn query(&mut self, database: &str, sql: &str) -> Result<(), Error> {
-        let text = sql.trim_start();
-        let word = text.split(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default();
-        match word.to_ascii_uppercase().as_str() {
-            "BEGIN" => {
-                if !self.stream.in_transaction {
-                    // Servers without GTIDs open a transaction with BEGIN alone.
-                    self.begin(None);
-                }
-                self.stream.explicit = true;
-                return Ok(());
-            }
-            "COMMIT" => {
-                self.end_transaction();
-                return Ok(());
-            }
-            "ROLLBACK" if !text.to_ascii_uppercase().contains(" TO ") => return self.rolled_back().await,
-            "SAVEPOINT" | "ROLLBACK" | "RELEASE" => return Ok(()),
-            "XA" => {
-                match text.split_whitespace().nth(1).unwrap_or_default().to_ascii_uppercase().as_str() {
-                    "START" | "BEGIN" => {
-                        if !self.stream.in_transaction {
-                            self.begin(None);
-                        }
-                        self.stream.explicit = true;
-                    }
-                    // XA END is followed by XA PREPARE; XA COMMIT and XA ROLLBACK of prepared rows stand alone.
-                    "END" => {}
-                    verb => self.xa_ends(verb == "COMMIT", text).await?,
-                }
-                return Ok(());
-            }
-            _ => {}
-        }
-        // A statement of its own: schema change or a data change that should have been row events.
-        let statement = ddl::parse(sql, database);
-        self.statement(statement, sql).await?;
-        if !self.stream.explicit {
-            self.end_transaction();
-        }
-        Ok(())
-    }
-
-    async fn rolled_back(&mut self) -> Result<(), Error> {
-        if self.stream.handed_over {
-            let touched: Vec<_> = self.stream.ids.values().copied().collect();
-            for index in touched {
-                let error = Error::new(Code::EventNotUnderstood, "a large transaction was logged and then rolled back")
-                    .with_detail("Part of it had been written already; it mixes transactional and other tables.");
-                self.stop_table(index, error).await?;
-            }
-        }
-        for table in &mut self.tables {
-            table.buffer.truncate(table.transaction_start);
-        }
-        self.end_transaction();
-        Ok(())
-    }
-
-    /// XA COMMIT or XA ROLLBACK. The tables of a transaction that was prepared in the stream have stopped; what a commit
-    /// of one prepared earlier changed was in no page and is in no event, so that every table is read again. The commit
-    /// is in the log before a SELECT sees it, and no later event would correct a page that missed it: pages wait for it.
-    async fn xa_ends(&mut self, commits: bool, statement: &str) -> Result<(), Error> {
-        let xid = statement.split_whitespace().nth(2).unwrap_or_default().to_ascii_lowercase();
-        let known = self.source.prepared.remove(&xid);
-        self.end_transaction();
-        if known || !commits {
-            return Ok(());
-        }
-        let commit = XaCommit { xid, position: self.position.clone() };
-        warn!("an XA transaction that was prepared before the capture began was committed; its tables are read again");
-        for index in 0..self.tables.len() {
-            let Some(table) = self.tables.get_mut(index).filter(|t| t.is_captured()) else { continue };
-            table.awaited.push(commit.clone());
-            let (mysql, schema) = ((*table.mysql).clone(), (*table.schema).clone());
-            self.restart_table(index, mysql, schema, true).await?;
-        }
-        Ok(())
-    }
-
-    /// Rows between XA START and XA PREPARE count only once XA COMMIT is seen.
-    async fn xa_prepare(&mut self, xid: &Xid) -> Result<(), Error> {
-        self.source.prepared.insert(xid.to_string());
-        let touched: Vec<_> = self.stream.ids.values().copied().collect();
-        if !self.stream.handed_over {
-            for table in &mut self.tables {
-                table.buffer.truncate(table.transaction_start);
-            }
-        }
-        for index in touched {
-            let error = Error::new(Code::EventNotUnderstood, "rows were changed in an XA transaction").with_detail(
-                "Its outcome is decided later, by an XA COMMIT that may never come; such rows are not held yet.",
-            );
-            self.stop_table(index, error).await?;
-        }
-        self.end_transaction();
-        Ok(())
     }
 
     // ---- Tables that start again or stop ------------------------------------------------------------------------------

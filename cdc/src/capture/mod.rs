@@ -2,7 +2,7 @@
 //!
 //! Reading order: [`view`] (what readers get), [`status`] (what operators get), [`state`] (what a checkpoint holds of a
 //! job), [`table`] (one captured table while the job runs), [`pages`] (the readers of the initial snapshot),
-//! [`coordinator`] (the loop that joins stream and pages and cuts checkpoints), [`schema_change`] (DDL on captured tables), [`applier`] (writers and commits),
+//! [`coordinator`] (the loop that joins stream and pages and cuts checkpoints), [`transaction`] (where transactions begin and end), [`schema_change`] (DDL on captured tables), [`applier`] (writers and commits),
 //! [`housekeeping`] (what is old goes), [`session`] (recovery and connections), [`early_xa`] (XA transactions at the first position), [`job`] (lease, retries, the handle), [`storage_error`] (storage's errors in
 //! capture's codes).
 
@@ -18,6 +18,7 @@ mod state;
 mod status;
 mod storage_error;
 mod table;
+mod transaction;
 mod view;
 
 pub use job::{CaptureEnv, CaptureHandle, CaptureJob};

@@ -15,7 +15,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
 
 use super::applier::{Applier, Slot, failed, writer_context};
-use super::coordinator::{Coordinator, Cuts, EVENT_BYTES, StreamEvent, StreamState, event_memory, name_key};
+use super::coordinator::{Coordinator, Cuts, EVENT_BYTES, StreamEvent, event_memory, name_key};
 use super::early_xa;
 use super::housekeeping::{Housekeeper, Shown};
 use super::job::{CaptureEnv, Control, StatusBoard};
@@ -23,6 +23,7 @@ use super::pages::{PERMIT_BYTES, Readers, reserve};
 use super::state::{SourceState, TablePhase, TableState};
 use super::status::ErrorInfo;
 use super::table::{CapturedTable, buckets_for, first_schema};
+use super::transaction::StreamState;
 use super::view::SourceView;
 use crate::error::{Code, Error, Retry};
 use crate::mysql::ServerInfo;

@@ -3,12 +3,12 @@
 use std::fs::File;
 use std::net::TcpListener;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use mysql_async::prelude::Queryable;
-use mysql_async::{Conn, OptsBuilder};
+use mysql_async::{Conn, OptsBuilder, Row};
 use tidegate_cdc::source::definition::ConnectionOptions;
 
 /// Which server.
@@ -50,7 +50,9 @@ impl Server {
     pub(crate) async fn start(kind: Kind, options: &[&str]) -> Self {
         let folder = tempfile::Builder::new().prefix("tidegate-cdc-").tempdir().expect("a temporary folder");
         let port = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a free port").port();
-        let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/servers/run.sh");
+        // Tests of several packages use this file.
+        let mut folders = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
+        let script = folders.find_map(|f| Some(f.join("tests/servers/run.sh")).filter(|s| s.exists())).expect("run.sh");
         let output = File::create(folder.path().join("output")).expect("a file");
         let process = Command::new("bash")
             .arg(script)
@@ -107,7 +109,39 @@ impl Server {
         let _ = conn.disconnect().await;
     }
 
+    /// The folder of the server's data.
+    #[allow(dead_code, reason = "not every test binary does")]
+    pub(crate) fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    /// The rows of a query, with all values as texts.
+    #[allow(dead_code, reason = "not every test binary does")]
+    pub(crate) async fn rows(&self, query: &str) -> Vec<Vec<Option<String>>> {
+        let mut conn = self.writer().await.expect("a connection");
+        let rows: Vec<Row> = conn.query(query).await.unwrap_or_else(|error| panic!("{query}: {error}"));
+        let _ = conn.disconnect().await;
+        let values = |row: Row| row.unwrap().into_iter().map(mysql_async::from_value::<Option<String>>).collect();
+        rows.into_iter().map(values).collect()
+    }
+
+    /// The statements in the current file of the log.
+    #[allow(dead_code, reason = "not every test binary does")]
+    pub(crate) async fn log_statements(&self) -> Vec<String> {
+        let mut conn = self.writer().await.expect("a connection");
+        let files: Vec<Row> = conn.query("SHOW BINARY LOGS").await.expect("the files");
+        let file: String = files.last().and_then(|row| row.get("Log_name")).expect("a file");
+        let events: Vec<Row> = conn.query(format!("SHOW BINLOG EVENTS IN '{file}'")).await.expect("the events");
+        let _ = conn.disconnect().await;
+        let statement = |row: &Row| {
+            let kind: String = row.get("Event_type")?;
+            row.get::<String, _>("Info").filter(|_| kind == "Query")
+        };
+        events.iter().filter_map(statement).collect()
+    }
+
     /// The connection of a user with the rights of capture and no others.
+    #[allow(dead_code, reason = "not every test binary does")]
     pub(crate) fn capturer(&self) -> ConnectionOptions {
         ConnectionOptions::new("127.0.0.1", self.port, "cdc", "cdc-secret")
     }

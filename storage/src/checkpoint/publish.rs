@@ -5,8 +5,8 @@ use object_store::path::Path;
 
 use super::record::PreparedSnapshot;
 use crate::error::{Error, Result};
-use crate::paimon::TablePaths;
-use crate::store::{StoreRef, create_if_absent, create_own, write};
+use crate::paimon::{Snapshot, TablePaths};
+use crate::store::{StoreRef, create_if_absent, create_own, read, write};
 
 /// What became of a publication.
 #[derive(Debug)]
@@ -35,13 +35,20 @@ impl PublishOutcome {
 
 /// Creates `snapshot/snapshot-<id>` with the prepared bytes. Doing so again changes nothing.
 ///
-/// Errors: if nothing was written.
+/// Errors: if nothing was written; [`Error::Corrupt`] if what is there under this name is no whole snapshot.
 pub async fn publish(store: &StoreRef, table_path: &Path, prepared: &PreparedSnapshot) -> Result<PublishOutcome> {
     let paths = TablePaths::new(table_path.clone());
-    let json = Bytes::copy_from_slice(prepared.json.as_bytes());
-    match create_own(&**store, &paths.snapshot(prepared.id), json).await {
+    let (path, json) = (paths.snapshot(prepared.id), Bytes::copy_from_slice(prepared.json.as_bytes()));
+    match create_own(&**store, &path, json).await {
         Ok(()) => {}
-        Err(error @ Error::Conflict { .. }) => return Ok(PublishOutcome::Conflicted(error)),
+        Err(error @ Error::Conflict { .. }) => {
+            // Ours may have been there and have been damaged since, which no other writer is to blame for.
+            let found = read(&**store, &path).await.map(|found| Snapshot::from_json(path.as_ref(), &found));
+            return match found {
+                Ok(Err(damage @ Error::Corrupt { .. })) => Err(damage),
+                _ => Ok(PublishOutcome::Conflicted(error)),
+            };
+        }
         Err(error @ Error::Unknown { .. }) => return Ok(PublishOutcome::Unknown(error)),
         Err(error) => return Err(error),
     }
@@ -67,10 +74,17 @@ mod tests {
     use super::*;
     use crate::ErrorKind;
     use crate::store::faulty::{Fault, Faulty, Operation};
-    use crate::store::read;
 
     fn prepared(id: u64, json: &str) -> PreparedSnapshot {
         PreparedSnapshot { id, json: json.into() }
+    }
+
+    fn snapshot(user: &str) -> String {
+        let json = serde_json::json!({
+            "version": 3, "id": 3, "schemaId": 0, "baseManifestList": "a", "deltaManifestList": "b", "commitUser": user,
+            "commitIdentifier": 1, "commitKind": "APPEND", "timeMillis": 0, "totalRecordCount": 7, "deltaRecordCount": 7,
+        });
+        Snapshot::from_json("snapshot", json.to_string().as_bytes()).unwrap().to_digested_json()
     }
 
     async fn publish_once(store: &StoreRef, table: &Path, snapshot: &PreparedSnapshot) {
@@ -90,12 +104,30 @@ mod tests {
         {
             assert_eq!(read(&*store, &table.clone().join("snapshot").join(name)).await.unwrap(), content, "{name}");
         }
-        let PublishOutcome::Conflicted(error) = publish(&store, &table, &prepared(2, "another's")).await.unwrap()
-        else {
+        let (ours, another) = (snapshot("ours"), snapshot("another's"));
+        publish_once(&store, &table, &prepared(3, &ours)).await;
+        let PublishOutcome::Conflicted(error) = publish(&store, &table, &prepared(3, &another)).await.unwrap() else {
             panic!("two snapshots have one number");
         };
         assert_eq!(error.kind(), ErrorKind::Conflict);
-        assert!(error.to_string().contains("db/t/snapshot/snapshot-2"), "{error}");
+        assert!(error.to_string().contains("db/t/snapshot/snapshot-3"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_snapshot_that_was_damaged_is_no_other_writers() {
+        let store: StoreRef = Arc::new(InMemory::new());
+        let table = Path::from("db/t");
+        let whole = snapshot("ours");
+        publish_once(&store, &table, &prepared(3, &whole)).await;
+        let cut = &whole[..whole.len() / 2];
+        for damaged in [cut, &whole.replace("\"totalRecordCount\" : 7", "\"totalRecordCount\" : 5"), ""] {
+            assert_ne!(damaged, whole);
+            let path = TablePaths::new(table.clone()).snapshot(3);
+            write(&*store, &path, Bytes::from(damaged.to_owned())).await.unwrap();
+            let error = publish(&store, &table, &prepared(3, &whole)).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Corrupt, "{damaged}");
+            assert!(error.to_string().contains("db/t/snapshot/snapshot-3"), "{error}");
+        }
     }
 
     #[tokio::test]

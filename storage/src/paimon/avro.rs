@@ -1,16 +1,20 @@
 //! Avro object container files as manifests are stored in: records of one schema, compressed with zstd.
 //!
-//! The schemas are fixed, so records are encoded by hand, in the schema's field order. They are decoded by the
-//! schema a file brings along, by name: other writers add and leave out fields.
+//! The schemas are fixed, so records are encoded by hand, in the schema's field order, and decoded likewise where a file
+//! has the very same schema. Files of other writers, who add and leave out fields, are decoded by the schema that they
+//! bring along, by name.
 //!
 //! Avro has no checksum. Each block is a zstd frame with one, which every reader verifies, and the file's metadata
 //! holds a CRC32 of all the rest, which this crate verifies: of the file with zeros in the CRC's own place.
+
+mod decoder;
 
 use std::ops::Range;
 
 use apache_avro::Reader;
 use serde::de::DeserializeOwned;
 
+pub(super) use self::decoder::Decoder;
 use crate::error::{Error, Result};
 
 const MAGIC: &[u8] = b"Obj\x01";
@@ -32,6 +36,9 @@ pub(super) trait Record: DeserializeOwned {
 
     /// Appends the record's fields in the schema's order.
     fn encode(&self, out: &mut Encoder);
+
+    /// The record of the next values, in the same order.
+    fn decode(from: &mut Decoder<'_>) -> Option<Self>;
 }
 
 /// Appends Avro values.
@@ -84,9 +91,14 @@ impl Encoder {
     }
 }
 
+/// The schema as it stands in files.
+fn schema_text<T: Record>() -> String {
+    T::SCHEMA.chars().filter(|c| !c.is_whitespace()).collect()
+}
+
 /// The bytes of a file with `records`, which may be none.
 pub(super) fn encode<T: Record>(records: &[T]) -> Vec<u8> {
-    let schema: String = T::SCHEMA.chars().filter(|c| !c.is_whitespace()).collect();
+    let schema = schema_text::<T>();
     let mut blocks = Vec::new();
     for records in records.chunks(BLOCK_RECORDS) {
         let mut data = Encoder::default();
@@ -139,12 +151,28 @@ fn sync_marker(schema: &str, blocks: &[(usize, Vec<u8>)]) -> [u8; SYNC_LENGTH] {
 
 /// The records of a file. `object` is its path.
 pub(super) fn decode<T: Record>(object: &str, bytes: &[u8]) -> Result<Vec<T>> {
-    let corrupt = |what: String| Error::corrupt(object, format!("not a {}: {what}", T::WHAT));
-    verify(bytes).map_err(|what| corrupt(what.to_owned()))?;
-    let reader = Reader::new(bytes).map_err(|e| corrupt(e.to_string()))?;
+    verify(bytes).map_err(|what| not_one::<T>(object, what))?;
+    let is_own = |header: &Header<'_>| {
+        header.value("avro.schema") == Some(schema_text::<T>().as_bytes())
+            && header.value("avro.codec") == Some(b"zstandard".as_slice())
+    };
+    match Header::read(bytes).filter(is_own) {
+        Some(header) => decode_own(&header).ok_or_else(|| not_one::<T>(object, "its records are cut short or damaged")),
+        None => decode_by_its_schema(object, bytes),
+    }
+}
+
+/// The records of any file, at many times the cost.
+pub(super) fn decode_by_its_schema<T: Record>(object: &str, bytes: &[u8]) -> Result<Vec<T>> {
+    let reader = Reader::new(bytes).map_err(|error| not_one::<T>(object, &error.to_string()))?;
     reader
-        .map(|value| value.and_then(|value| apache_avro::from_value(&value)).map_err(|e| corrupt(e.to_string())))
+        .map(|value| value.and_then(|value| apache_avro::from_value(&value)))
+        .map(|record| record.map_err(|error| not_one::<T>(object, &error.to_string())))
         .collect()
+}
+
+fn not_one<T: Record>(object: &str, what: &str) -> Error {
+    Error::corrupt(object, format!("not a {}: {what}", T::WHAT))
 }
 
 /// Verifies our checksum, if the file has one.
@@ -160,43 +188,53 @@ fn verify(file: &[u8]) -> Result<(), &'static str> {
 
 /// Where the checksum stands in the metadata, if there is one; nothing if the metadata cannot be read.
 fn checksum_digits(file: &[u8]) -> Option<Option<Range<usize>>> {
-    let mut rest = file.strip_prefix(MAGIC)?;
-    let mut digits = None;
-    loop {
-        let mut count = long(&mut rest)?;
-        if count == 0 {
-            return Some(digits);
+    let header = Header::read(file)?;
+    let value = header.value(CHECKSUM);
+    // Both are parts of the file.
+    Some(value.map(|value| {
+        let start = value.as_ptr().addr() - file.as_ptr().addr();
+        start..start + value.len()
+    }))
+}
+
+/// What stands before the blocks of a file.
+struct Header<'a> {
+    metadata: Vec<(&'a [u8], &'a [u8])>,
+    sync: &'a [u8],
+    blocks: Decoder<'a>,
+}
+
+impl<'a> Header<'a> {
+    fn read(file: &'a [u8]) -> Option<Self> {
+        let mut rest = Decoder(file.strip_prefix(MAGIC)?);
+        let metadata = rest.array(|rest| Some((rest.bytes()?, rest.bytes()?)))?;
+        let sync = rest.raw(SYNC_LENGTH)?;
+        Some(Self { metadata, sync, blocks: rest })
+    }
+
+    /// The value of a key; the last one, should there be several.
+    fn value(&self, key: &str) -> Option<&'a [u8]> {
+        self.metadata.iter().rev().find(|(name, _)| *name == key.as_bytes()).map(|(_, value)| *value)
+    }
+}
+
+/// The records of a file that this crate has written, whose schema is therefore known.
+fn decode_own<T: Record>(header: &Header<'_>) -> Option<Vec<T>> {
+    let mut blocks = header.blocks;
+    let mut records = Vec::new();
+    while !blocks.is_empty() {
+        let (count, compressed) = (blocks.long()?, blocks.bytes()?);
+        if blocks.raw(SYNC_LENGTH)? != header.sync {
+            return None;
         }
-        if count < 0 {
-            long(&mut rest)?; // a negative count is followed by the block's size
-            count = count.checked_neg()?;
-        }
+        let data = zstd::stream::decode_all(compressed).ok()?;
+        let mut data = Decoder(&data);
         for _ in 0..count {
-            let (key, value) = (block(&mut rest)?, block(&mut rest)?);
-            if key == CHECKSUM.as_bytes() {
-                let end = file.len() - rest.len();
-                digits = Some(end - value.len()..end);
-            }
+            records.push(T::decode(&mut data)?);
+        }
+        if !data.is_empty() {
+            return None;
         }
     }
-}
-
-fn long(rest: &mut &[u8]) -> Option<i64> {
-    let mut value = 0u64;
-    for shift in (0..64).step_by(7) {
-        let (byte, tail) = rest.split_first()?;
-        *rest = tail;
-        value |= u64::from(byte & 0x7f) << shift;
-        if byte & 0x80 == 0 {
-            return Some((value >> 1).cast_signed() ^ -((value & 1).cast_signed()));
-        }
-    }
-    None
-}
-
-fn block<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
-    let length = usize::try_from(long(rest)?).ok()?;
-    let (block, tail) = rest.split_at_checked(length)?;
-    *rest = tail;
-    Some(block)
+    Some(records)
 }

@@ -7,7 +7,7 @@
 use arrow::array::new_null_array;
 use serde::{Deserialize, Serialize};
 
-use super::avro::{self, Encoder, Record};
+use super::avro::{self, Decoder, Encoder, Record};
 use super::binary_row;
 use super::data_type::DataType;
 use crate::error::{Error, Result};
@@ -136,6 +136,14 @@ impl SimpleStats {
             out.array(counts, |out, count| out.optional(*count, Encoder::long));
         });
     }
+
+    fn decode(from: &mut Decoder<'_>) -> Option<Self> {
+        Some(Self {
+            min_values: from.vec()?,
+            max_values: from.vec()?,
+            null_counts: from.optional(|from| from.array(|from| from.optional(Decoder::long)))?,
+        })
+    }
 }
 
 fn is_bytes(data_type: &DataType) -> bool {
@@ -263,6 +271,33 @@ impl DataFileMeta {
         out.optional(self.write_cols.as_deref(), strings);
         out.optional(self.write_cols_sequences.as_deref(), |out, items| out.array(items, |out, item| out.long(*item)));
     }
+
+    fn decode(from: &mut Decoder<'_>) -> Option<Self> {
+        let strings = |from: &mut Decoder<'_>| from.array(Decoder::string);
+        Some(Self {
+            file_name: from.string()?,
+            file_size: from.long()?,
+            row_count: from.long()?,
+            min_key: from.vec()?,
+            max_key: from.vec()?,
+            key_stats: SimpleStats::decode(from)?,
+            value_stats: SimpleStats::decode(from)?,
+            min_sequence_number: from.long()?,
+            max_sequence_number: from.long()?,
+            schema_id: from.long()?,
+            level: from.int()?,
+            extra_files: strings(from)?,
+            creation_time: from.optional(Decoder::long)?,
+            delete_row_count: from.optional(Decoder::long)?,
+            embedded_file_index: from.optional(Decoder::vec)?,
+            file_source: from.optional(|from| FileSource::try_from(from.int()?).ok())?,
+            value_stats_cols: from.optional(strings)?,
+            external_path: from.optional(Decoder::string)?,
+            first_row_id: from.optional(Decoder::long)?,
+            write_cols: from.optional(strings)?,
+            write_cols_sequences: from.optional(|from| from.array(Decoder::long))?,
+        })
+    }
 }
 
 /// One change of the set of live files.
@@ -313,6 +348,17 @@ impl Record for ManifestEntry {
         out.int(self.bucket);
         out.int(self.total_buckets);
         self.file.encode(out);
+    }
+
+    fn decode(from: &mut Decoder<'_>) -> Option<Self> {
+        Some(Self {
+            version: from.int()?,
+            kind: FileKind::try_from(from.int()?).ok()?,
+            partition: from.vec()?,
+            bucket: from.int()?,
+            total_buckets: from.int()?,
+            file: DataFileMeta::decode(from)?,
+        })
     }
 }
 
@@ -401,6 +447,24 @@ impl Record for ManifestFileMeta {
         for number in [self.min_row_id, self.max_row_id] {
             out.optional(number, Encoder::long);
         }
+    }
+
+    fn decode(from: &mut Decoder<'_>) -> Option<Self> {
+        Some(Self {
+            version: from.int()?,
+            file_name: from.string()?,
+            file_size: from.long()?,
+            num_added_files: from.long()?,
+            num_deleted_files: from.long()?,
+            partition_stats: SimpleStats::decode(from)?,
+            schema_id: from.long()?,
+            min_bucket: from.optional(Decoder::int)?,
+            max_bucket: from.optional(Decoder::int)?,
+            min_level: from.optional(Decoder::int)?,
+            max_level: from.optional(Decoder::int)?,
+            min_row_id: from.optional(Decoder::long)?,
+            max_row_id: from.optional(Decoder::long)?,
+        })
     }
 }
 
@@ -534,6 +598,40 @@ impl Record for IndexManifestEntry {
             out.optional(index.index_meta.as_deref(), Encoder::bytes);
             out.optional(index.source_meta.as_deref(), Encoder::bytes);
         });
+    }
+
+    fn decode(from: &mut Decoder<'_>) -> Option<Self> {
+        let vector = |from: &mut Decoder<'_>| {
+            Some(DeletionVectorMeta {
+                data_file: from.string()?,
+                offset: from.int()?,
+                length: from.int()?,
+                cardinality: from.optional(Decoder::long)?,
+            })
+        };
+        let global_index = |from: &mut Decoder<'_>| {
+            Some(GlobalIndexMeta {
+                row_range_start: from.long()?,
+                row_range_end: from.long()?,
+                index_field_id: from.int()?,
+                extra_field_ids: from.optional(|from| from.array(Decoder::int))?,
+                index_meta: from.optional(Decoder::vec)?,
+                source_meta: from.optional(Decoder::vec)?,
+            })
+        };
+        Some(Self {
+            version: from.int()?,
+            kind: FileKind::try_from(from.int()?).ok()?,
+            partition: from.vec()?,
+            bucket: from.int()?,
+            index_type: from.string()?,
+            file_name: from.string()?,
+            file_size: from.long()?,
+            row_count: from.long()?,
+            deletion_vectors: from.optional(|from| from.array(|from| from.optional(vector)))?,
+            external_path: from.optional(Decoder::string)?,
+            global_index: from.optional(global_index)?,
+        })
     }
 }
 

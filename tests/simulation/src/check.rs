@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef};
+use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::datatypes::Int8Type;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use futures::FutureExt;
 use object_store::path::Path;
@@ -12,12 +13,14 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use tidegate_cdc::capture::{SourceView, TablePhase, TableState};
 use tidegate_cdc::source::position::Position;
 use tidegate_storage::checkpoint::{CheckpointLog, CheckpointState, PreparedSnapshot};
+use tidegate_storage::paimon::manifest::{decode_manifest, decode_manifest_list};
+use tidegate_storage::paimon::{Snapshot, TablePaths};
 use tidegate_storage::store::{self, StoreRef};
 use tidegate_storage::table::{LiveFile, TableVersion};
 use uuid::Uuid;
 
 use crate::mysql::engine::Mysql;
-use crate::mysql::table::{Tables, apply};
+use crate::mysql::table::{Effect, Tables, apply};
 use crate::note;
 use crate::store::{Direct, Disk};
 use crate::world::World;
@@ -45,17 +48,23 @@ pub struct Checker {
     positions: BTreeMap<u64, Position>,
     /// Snapshots that were found to be right, with their rows.
     right: BTreeMap<String, Rows>,
+    /// Whether the tables have changelogs that say everything.
+    follows: bool,
+    /// Tables that a statement has changed or emptied, which a changelog does not say.
+    altered: BTreeSet<String>,
     /// Decoded data files.
     files: BTreeMap<Path, Vec<BTreeMap<i32, Option<String>>>>,
     /// Checkpoints that were looked at.
     pub checkpoints: u64,
     /// Tables that were compared with the database.
     pub compared: u64,
+    /// Snapshots whose changes were compared with what they changed.
+    pub followed: u64,
 }
 
 impl Checker {
     /// For a source whose server has `tables` in the beginning.
-    pub fn new(world: &World, mysql: &Mysql, disk: &Disk, source: Uuid, tables: Tables) -> Self {
+    pub fn new(world: &World, mysql: &Mysql, disk: &Disk, source: Uuid, tables: Tables, follows: bool) -> Self {
         Self {
             world: world.clone(),
             mysql: mysql.clone(),
@@ -67,9 +76,12 @@ impl Checker {
             last: None,
             positions: BTreeMap::new(),
             right: BTreeMap::new(),
+            follows,
+            altered: BTreeSet::new(),
             files: BTreeMap::new(),
             checkpoints: 0,
             compared: 0,
+            followed: 0,
         }
     }
 
@@ -133,6 +145,11 @@ impl Checker {
         }
         for transaction in self.mysql.history(self.replayed_to, covered) {
             apply(&mut self.replayed, &transaction.effects);
+            let altered = transaction.effects.iter().filter_map(|effect| match effect {
+                Effect::Schema(table, _) => Some(table.clone()),
+                Effect::Rows(..) => None,
+            });
+            self.altered.extend(altered);
         }
         self.replayed_to = covered;
         let mut needed = BTreeSet::new();
@@ -142,6 +159,7 @@ impl Checker {
             match (&table.phase, &commit.snapshot) {
                 (TablePhase::Streaming, Some(snapshot)) => {
                     self.compare(name, &commit.path, snapshot)?;
+                    self.follow(name, &commit.path, snapshot)?;
                     needed.insert(snapshot.json.clone());
                 }
                 (TablePhase::Streaming, None) => {
@@ -216,6 +234,80 @@ impl Checker {
         }
         self.right.insert(snapshot.json.clone(), rows);
         Ok(())
+    }
+
+    /// What a snapshot says that it changed makes the rows before it those of the snapshot.
+    fn follow(&mut self, name: &str, path: &str, snapshot: &PreparedSnapshot) -> Result<(), String> {
+        let short = name.split('.').next_back().unwrap_or_default();
+        let before = self.last.as_ref().and_then(|last| last.tables.get(name)).filter(|table| {
+            table.visible
+                && serde_json::from_value::<TableState>(table.capture.clone())
+                    .is_ok_and(|state| state.phase == TablePhase::Streaming)
+        });
+        let Some(before) = before.and_then(|table| table.snapshot.as_ref()) else { return Ok(()) };
+        if !self.follows || self.altered.contains(short) || before.json == snapshot.json {
+            return Ok(());
+        }
+        if snapshot.id != before.id + 1 {
+            return Err(format!("{name}: snapshot {} follows {}", snapshot.id, before.id));
+        }
+        let Some(mut rows) = self.right.get(&before.json).cloned() else { return Ok(()) };
+        for (kind, row) in self.changes(path, snapshot).map_err(|what| format!("{name}: its changelog: {what}"))? {
+            let key = row.get("id").cloned().ok_or("a change without a key")?;
+            match kind {
+                0 | 2 => drop(rows.insert(key, row)),
+                1 | 3 if rows.get(&key) == Some(&row) => drop(rows.remove(&key)),
+                1 | 3 => {
+                    return Err(format!(
+                        "{name}: the changelog of snapshot {} takes back {row:?} where there is {:?}",
+                        snapshot.id,
+                        rows.get(&key)
+                    ));
+                }
+                kind => return Err(format!("{name}: a change of kind {kind}")),
+            }
+        }
+        if self.right.get(&snapshot.json) != Some(&rows) {
+            return Err(format!("{name}: the changelog of snapshot {} does not lead to it", snapshot.id));
+        }
+        self.followed += 1;
+        Ok(())
+    }
+
+    /// The changes of a snapshot in their order, each with its kind.
+    fn changes(&self, path: &str, snapshot: &PreparedSnapshot) -> Result<Vec<(i8, Texts)>, String> {
+        let read = |path: &Path| now(store::read(&*self.store, path)).map_err(|error| error.to_string());
+        let parsed = Snapshot::from_json("snapshot", snapshot.json.as_bytes()).map_err(|error| error.to_string())?;
+        let paths = TablePaths::new(Path::from(path));
+        let Some(list) = parsed.changelog_manifest_list else { return Ok(Vec::new()) };
+        let manifests = decode_manifest_list(&list, &read(&paths.manifest(&list))?).map_err(|e| e.to_string())?;
+        let mut changes = Vec::new();
+        for manifest in manifests {
+            let name = manifest.file_name;
+            for entry in decode_manifest(&name, &read(&paths.manifest(&name))?).map_err(|e| e.to_string())? {
+                let bytes = read(&paths.data_file(entry.bucket as u32, &entry.file.file_name))?;
+                let reader = ParquetRecordBatchReaderBuilder::try_new(bytes).and_then(|builder| builder.build());
+                for batch in reader.map_err(|error| error.to_string())? {
+                    let batch = batch.map_err(|error| error.to_string())?;
+                    let kinds = batch.column_by_name("_VALUE_KIND").ok_or("there are no kinds")?;
+                    let kinds = kinds.as_primitive_opt::<Int8Type>().ok_or("its kinds are no numbers")?;
+                    let schema = batch.schema();
+                    let columns: Vec<_> = schema
+                        .fields()
+                        .iter()
+                        .zip(batch.columns())
+                        .filter(|(field, _)| !field.name().starts_with('_'))
+                        .map(|(field, column)| (field.name().clone(), texts(column)))
+                        .collect();
+                    changes.extend((0..batch.num_rows()).map(|row| {
+                        let value =
+                            |(name, values): &(String, Vec<Option<String>>)| Some((name.clone(), values[row].clone()?));
+                        (kinds.value(row), columns.iter().filter_map(value).collect::<Texts>())
+                    }));
+                }
+            }
+        }
+        Ok(changes)
     }
 
     fn rows(&mut self, name: &str, path: &str, snapshot: &PreparedSnapshot) -> Result<Rows, String> {

@@ -1,23 +1,22 @@
 //! A run: the world of a seed from its beginning until everything that was changed is in the mirror.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rand::Rng;
-use tidegate_cdc::capture::{JobState, SourceView};
+use tidegate_cdc::capture::{ErrorInfo, JobState, SourceView};
+use tidegate_cdc::error::Code;
 use tidegate_cdc::mysql::binlog::Xid;
-use tidegate_cdc::mysql::types::MysqlType;
 use tidegate_cdc::source::definition::{ConnectionOptions, SourceDefinition, TablePattern, TableRule};
 use uuid::Uuid;
 
 use crate::check::Checker;
 use crate::host::{Gone, Host};
+use crate::kept::Kept;
 use crate::mysql::engine::Mysql;
-use crate::mysql::table::{Change, DATABASE, Effect, Row, Schema, Table, Tables, Value, column};
 use crate::note;
 use crate::scenario::Scenario;
-use crate::store::{Conditions, Disk};
+use crate::store::{Conditions, Damage, Disk};
+use crate::workload::first_tables;
 use crate::world::World;
 
 /// How far time moves at once.
@@ -40,10 +39,16 @@ pub struct Outcome {
     pub checkpoints: u64,
     /// Tables that were compared with the database at a checkpoint.
     pub compared: u64,
+    /// Snapshots whose changelog was compared with what they changed.
+    pub followed: u64,
     /// Transactions of the database.
     pub transactions: usize,
     /// Processes that ended at once.
     pub crashes: u64,
+    /// An object in the store was damaged.
+    pub damaged: bool,
+    /// Somebody said so, and the world ended there.
+    pub damage_named: bool,
     /// What was not as it must be.
     pub violation: Option<String>,
     /// The last things that happened, if something was not as it must be.
@@ -64,19 +69,26 @@ pub fn run_shaped(seed: u64, aloud: bool, shape: impl FnOnce(&mut Scenario)) -> 
     Run::new(world, scenario).finish(seed)
 }
 
-struct Run {
-    world: World,
-    scenario: Scenario,
-    mysql: Mysql,
-    disk: Disk,
+/// A world while it runs.
+pub(crate) struct Run {
+    pub(crate) world: World,
+    pub(crate) scenario: Scenario,
+    pub(crate) mysql: Mysql,
+    pub(crate) disk: Disk,
     hosts: Vec<Host>,
     checker: Checker,
     /// Prepared XA transactions that wait for their end.
-    prepared: Vec<Xid>,
+    pub(crate) prepared: Vec<Xid>,
     readers: Vec<Reader>,
+    /// Tags and consumers.
+    pub(crate) kept: Vec<Kept>,
+    /// An object was damaged.
+    pub(crate) is_damaged: bool,
     /// Names for columns and transactions.
-    names: u64,
+    pub(crate) names: u64,
     crashes: u64,
+    /// Until when captures may have met a server that lacks what they know.
+    behind_until: Duration,
 }
 
 /// Somebody in a process who has begun to read and goes on for a while.
@@ -87,7 +99,7 @@ struct Reader {
 }
 
 impl Run {
-    fn new(world: World, scenario: Scenario) -> Self {
+    pub(crate) fn new(world: World, scenario: Scenario) -> Self {
         let tables = first_tables(&world, &scenario);
         let mysql = Mysql::new(world.clone(), scenario.variant, tables.clone(), scenario.stream_lag);
         let disk = Disk::default();
@@ -108,7 +120,9 @@ impl Run {
                 Host::new(&world, name, &mysql, &disk, &definition, &scenario.layout, ahead_ms, &gone)
             })
             .collect();
-        let checker = Checker::new(&world, &mysql, &disk, id, tables);
+        // Nothing in a changelog says that a table was read again.
+        let follows = scenario.options.changelog && scenario.prepared == 0;
+        let checker = Checker::new(&world, &mysql, &disk, id, tables, follows);
         let mut run = Self {
             world,
             scenario,
@@ -118,8 +132,11 @@ impl Run {
             checker,
             prepared: Vec::new(),
             readers: Vec::new(),
+            kept: Vec::new(),
+            is_damaged: false,
             names: 0,
             crashes: 0,
+            behind_until: Duration::ZERO,
         };
         for _ in 0..run.scenario.prepared {
             run.prepare();
@@ -129,7 +146,7 @@ impl Run {
 
     fn finish(mut self, seed: u64) -> Outcome {
         let mut storm = Duration::ZERO;
-        while self.world.now() < self.scenario.lasts && self.world.violation().is_none() {
+        while self.world.now() < self.scenario.lasts && !self.is_over() {
             if self.world.now() >= storm {
                 storm = self.world.now() + self.world.between(Duration::from_millis(200), Duration::from_secs(4));
                 self.change_weather();
@@ -145,15 +162,16 @@ impl Run {
             self.mysql.commit_prepared(&xid, Duration::from_millis(5));
         }
         let deadline = self.world.now() + SETTLED_WITHIN;
-        while self.world.violation().is_none() {
+        while !self.is_over() {
             self.step();
             if self.checker.covered() == self.mysql.length() && self.checker.is_complete() {
                 break;
             }
             if self.world.now() > deadline {
-                self.world.violate(self.stuck());
+                self.world.violate_in_any_case(self.stuck());
             }
         }
+        self.look_at_all_kept();
         let violation = self.world.violation();
         Outcome {
             seed,
@@ -162,11 +180,18 @@ impl Run {
             simulated: self.world.now(),
             checkpoints: self.checker.checkpoints,
             compared: self.checker.compared,
+            followed: self.checker.followed,
             transactions: self.mysql.length(),
             crashes: self.crashes,
+            damaged: self.is_damaged,
+            damage_named: self.world.is_excused(),
             last_lines: if violation.is_some() { self.world.last_lines() } else { Vec::new() },
             violation,
         }
+    }
+
+    fn is_over(&self) -> bool {
+        self.world.violation().is_some() || self.world.is_excused()
     }
 
     fn stuck(&self) -> String {
@@ -197,14 +222,34 @@ impl Run {
             self.hosts[index].step(TICK);
         }
         self.checker.look();
-        for job in self.hosts.iter().filter_map(Host::job) {
+        if self.mysql.lacks() {
+            // A process may have stood still since it asked.
+            self.behind_until = self.world.now() + Duration::from_secs(40);
+        }
+        let mut failed = Vec::new();
+        for (index, host) in self.hosts.iter().enumerate() {
+            let Some(job) = host.job() else { continue };
             let status = job.status();
             if status.state == JobState::Failed {
-                self.world.violate(format!("a job failed for good: {:?}", status.errors.last()));
+                failed.push((index, status.errors.last().cloned()));
             }
             self.checker.look_at(&job.view());
         }
+        for (index, error) in failed {
+            self.failed(index, error);
+        }
         self.read();
+    }
+
+    /// A job says that it cannot go on. That is right while a server lacks what was captured; somebody looks after it then.
+    fn failed(&mut self, index: usize, error: Option<ErrorInfo>) {
+        let lacked = error.as_ref().is_some_and(|error| error.code == Code::OtherServer.to_string());
+        if lacked && self.world.now() < self.behind_until {
+            note!(self.world, "somebody resumes what ended with {error:?}");
+            self.hosts[index].crash(self.world.between(Duration::ZERO, Duration::from_secs(2)), true);
+        } else {
+            self.world.violate(format!("a job failed for good: {error:?}"));
+        }
     }
 
     /// Readers find everything that they had begun to read, as long as their process lives. Nobody knows of readers of
@@ -221,6 +266,34 @@ impl Run {
                     file.path, version.snapshot_id
                 ));
             }
+        }
+    }
+
+    /// Damages an object. Whoever meets it has to say which it is.
+    fn damage(&mut self) {
+        // What was written last is what is most likely to be read again.
+        let recent = self.world.chance(0.7);
+        let paths = self.disk.newest_paths(if recent { 20 } else { usize::MAX });
+        let mut paths: Vec<_> = paths.into_iter().filter(|path| !is_of_others(path)).collect();
+        if paths.is_empty() {
+            return;
+        }
+        let path = paths.swap_remove(self.world.below(paths.len() as u64) as usize);
+        let damage = match self.world.below(3) {
+            0 => Damage::Cut(self.world.draw(rand::Rng::random::<f64>)),
+            // Nobody can know of a record that was there and is gone.
+            1 if !path.as_ref().contains("/checkpoint/") && !path.as_ref().contains("/owner/") => Damage::Gone,
+            _ => Damage::Flipped(self.world.draw(rand::Rng::random::<f64>), self.world.below(8) as u32),
+        };
+        note!(self.world, "{path} is damaged: {damage:?}");
+        self.world.excuse(path.filename().unwrap_or_default());
+        self.disk.damage(&path, damage);
+        self.is_damaged = true;
+        if self.world.chance(0.7) {
+            // A process that has just started reads more than one that goes on.
+            let index = self.world.below(self.hosts.len() as u64) as usize;
+            self.hosts[index].crash(Duration::ZERO, true);
+            self.readers.retain(|reader| reader.host != index);
         }
     }
 
@@ -253,6 +326,13 @@ impl Run {
         if self.every(self.scenario.restarts_every) {
             self.mysql.restart(self.world.between(Duration::from_millis(50), Duration::from_secs(3)));
         }
+        if self.every(self.scenario.failovers_every) {
+            let lacks = if self.world.chance(0.5) { self.world.below(20) as usize } else { 0 };
+            self.mysql.fail_over(lacks, self.world.between(Duration::from_millis(1), Duration::from_millis(400)));
+        }
+        if self.every(self.scenario.purges_every) {
+            self.mysql.purge(self.checker.covered());
+        }
         if !self.prepared.is_empty() && self.every(Duration::from_secs(3)) {
             let xid = self.prepared.remove(0);
             self.mysql.commit_prepared(&xid, self.lag());
@@ -279,197 +359,21 @@ impl Run {
             let until = self.world.now() + self.world.between(Duration::from_millis(100), Duration::from_secs(12));
             self.readers.push(Reader { host: 0, until, view: job.view() });
         }
+        if self.every(self.scenario.holders_every) {
+            self.keep();
+        }
+        self.look_at_kept();
+        if !self.is_damaged && !self.scenario.damage_after.is_zero() && self.world.now() >= self.scenario.damage_after {
+            self.damage();
+        }
         if self.every(Duration::from_secs(2)) {
             let index = self.world.below(self.hosts.len() as u64) as usize;
             self.hosts[index].ask_for_checkpoint();
         }
     }
-
-    /// How long a transaction is in the log before it is seen.
-    fn lag(&self) -> Duration {
-        if self.world.chance(0.7) {
-            self.world.between(Duration::ZERO, Duration::from_millis(3))
-        } else {
-            self.world.between(Duration::ZERO, self.scenario.longest_lag)
-        }
-    }
-
-    fn write(&mut self) {
-        let names: Vec<String> = self.mysql.with_tables(|tables| tables.keys().cloned().collect());
-        let mut effects: Vec<Effect> = Vec::new();
-        for name in &names {
-            let wanted = self.world.chance(0.4);
-            if wanted && self.mysql.is_open(name) && !name.starts_with("bank") {
-                let changes = self.changes(name);
-                if !changes.is_empty() {
-                    effects.push(Effect::Rows(name.clone(), changes));
-                }
-            }
-        }
-        if self.mysql.is_open("bank1") && self.mysql.is_open("bank2") && self.world.chance(0.4) {
-            effects.extend(self.transfer());
-        }
-        if !effects.is_empty() && self.mysql.is_open("") {
-            self.mysql.commit(effects, self.lag());
-        }
-    }
-
-    /// Moves money from an account of one bank to one of the other.
-    fn transfer(&self) -> Vec<Effect> {
-        let amount = self.world.below(100) as i64;
-        let one = |name: &str, amount: i64| {
-            let reserved = self.mysql.reserved(name);
-            let row = self.mysql.with_tables(|tables| {
-                let keys: Vec<i64> = tables[name].rows.keys().filter(|key| !reserved.contains(key)).copied().collect();
-                let key = keys.get(self.world.below(keys.len() as u64) as usize)?;
-                Some(tables[name].rows[key].clone())
-            })?;
-            let mut after = row.clone();
-            if let Some(Value::Int(balance)) = after.get_mut(1) {
-                *balance += amount;
-            }
-            Some(Effect::Rows(name.to_owned(), vec![Change::Update(row, after)]))
-        };
-        match (one("bank1", -amount), one("bank2", amount)) {
-            (Some(from), Some(to)) => vec![from, to],
-            _ => Vec::new(),
-        }
-    }
-
-    /// A few changes of a table that are possible one after the other.
-    fn changes(&self, name: &str) -> Vec<Change> {
-        let reserved = self.mysql.reserved(name);
-        let mut table = self.mysql.with_tables(|tables| tables[name].clone());
-        let count = 1 + self.world.below(if self.world.chance(0.1) { 40 } else { 4 });
-        let mut changes = Vec::new();
-        for _ in 0..count {
-            let key = self.world.below(self.scenario.keys) as i64;
-            if reserved.contains(&key) {
-                continue;
-            }
-            let change = match table.rows.get(&key) {
-                None => Change::Insert(random_row(&self.world, &table, key)),
-                Some(row) => match self.world.below(10) {
-                    0..3 => Change::Delete(row.clone()),
-                    3 => {
-                        let other = self.world.below(self.scenario.keys) as i64;
-                        if table.rows.contains_key(&other) || reserved.contains(&other) {
-                            continue;
-                        }
-                        Change::Update(row.clone(), random_row(&self.world, &table, other))
-                    }
-                    _ => Change::Update(row.clone(), random_row(&self.world, &table, key)),
-                },
-            };
-            let mut one = Tables::from([(name.to_owned(), table)]);
-            crate::mysql::table::apply(&mut one, &[Effect::Rows(name.to_owned(), vec![change.clone()])]);
-            table = one.remove(name).expect("it was just put there");
-            changes.push(change);
-        }
-        changes
-    }
-
-    fn prepare(&mut self) {
-        self.names += 1;
-        let xid = Xid { format: 1, global: format!("early{}", self.names).into_bytes(), branch: Vec::new() };
-        let changes = self.changes("t1");
-        if !changes.is_empty() {
-            self.mysql.prepare(&xid, vec![Effect::Rows("t1".to_owned(), changes)]);
-            self.prepared.push(xid);
-        }
-    }
-
-    fn change_schema(&mut self) {
-        let names: Vec<String> =
-            self.mysql.with_tables(|tables| tables.keys().filter(|name| name.starts_with('t')).cloned().collect());
-        let name = names[self.world.below(names.len() as u64) as usize].clone();
-        if !self.mysql.is_free(&name) {
-            return;
-        }
-        self.names += 1;
-        let number = self.names;
-        let table = self.mysql.with_tables(|tables| tables[&name].clone());
-        let columns = &table.definition.columns;
-        let any = |world: &World| 1 + world.below(columns.len() as u64 - 1) as usize;
-        let (schema, clause) = match self.world.below(10) {
-            0..3 if columns.len() < 8 => {
-                let column_name = format!("c{number}");
-                let sql = format!("ADD COLUMN {column_name} INT");
-                (Schema::Add(column(&column_name, "int"), Value::Null), sql)
-            }
-            3..5 if columns.len() < 8 => {
-                let column_name = format!("c{number}");
-                let mut added = column(&column_name, "int");
-                added.default = Some("7".to_owned());
-                let sql = format!("ADD COLUMN {column_name} INT DEFAULT 7");
-                (Schema::Add(added, Value::Int(7)), sql)
-            }
-            5..7 if columns.len() > 2 => {
-                let index = any(&self.world);
-                (Schema::Drop(index), format!("DROP COLUMN {}", columns[index].name))
-            }
-            7 if columns.len() > 1 => {
-                let index = any(&self.world);
-                let new = format!("c{number}");
-                let sql = format!("RENAME COLUMN {} TO {new}", columns[index].name);
-                (Schema::Rename(index, new), sql)
-            }
-            8 => {
-                let narrow = columns.iter().position(|c| matches!(c.column_type, MysqlType::Int { .. }));
-                let Some(index) = narrow else { return };
-                let sql = format!("MODIFY COLUMN {} BIGINT", columns[index].name);
-                let default = columns[index].default.clone();
-                if default.is_some() {
-                    return;
-                }
-                (Schema::Widen(index, MysqlType::BigInt { unsigned: false }), sql)
-            }
-            9 => (Schema::Truncate, String::new()),
-            _ => return,
-        };
-        let sql = match schema {
-            Schema::Truncate => format!("TRUNCATE TABLE `{name}`"),
-            _ => format!("ALTER TABLE `{DATABASE}`.`{name}` {clause}"),
-        };
-        let pause = self.world.between(Duration::from_millis(1), Duration::from_millis(150));
-        self.mysql.alter(&name, Effect::Schema(name.clone(), schema), &sql, pause);
-    }
 }
 
-fn random_row(world: &World, table: &Table, key: i64) -> Row {
-    let value = |column_type: &MysqlType| {
-        if world.chance(0.15) {
-            return Value::Null;
-        }
-        match column_type {
-            MysqlType::Int { .. } => Value::Int(i64::from(world.draw(|random| random.random::<i32>()))),
-            MysqlType::BigInt { .. } => Value::Int(world.draw(|random| random.random::<i64>())),
-            _ => Value::Text("x".repeat(world.below(12) as usize)),
-        }
-    };
-    let others = table.definition.columns.iter().skip(1).map(|column| value(&column.column_type));
-    std::iter::once(Value::Int(key)).chain(others).collect()
-}
-
-fn first_tables(world: &World, scenario: &Scenario) -> Tables {
-    let mut tables = Tables::new();
-    for number in 1..=scenario.tables {
-        let name = format!("t{number}");
-        let mut table = Table::new(&name, &[("v", "int"), ("s", "varchar(20)")]);
-        let rows = world.below(scenario.keys);
-        let keys: BTreeSet<i64> = (0..rows).map(|_| world.below(scenario.keys) as i64).collect();
-        for key in keys {
-            let row = random_row(world, &table, key);
-            table.rows.insert(key, row);
-        }
-        tables.insert(name, table);
-    }
-    for name in ["bank1", "bank2"] {
-        let mut table = Table::new(name, &[("balance", "bigint")]);
-        for key in 0..10 {
-            table.rows.insert(key, vec![Value::Int(key), Value::Int(1000)]);
-        }
-        tables.insert(name.to_owned(), table);
-    }
-    tables
+/// Objects that other engines write.
+fn is_of_others(path: &object_store::path::Path) -> bool {
+    path.parts().any(|part| matches!(part.as_ref(), "tag" | "consumer"))
 }

@@ -46,21 +46,29 @@ pub struct Scenario {
     pub drops_every: Duration,
     /// Restarts of the server.
     pub restarts_every: Duration,
+    /// Other servers in the place of the server.
+    pub failovers_every: Duration,
+    /// Deletions of files of the log.
+    pub purges_every: Duration,
     /// Processes that end at once.
     pub crashes_every: Duration,
     /// Processes that stand still for longer than a lease lasts.
     pub freezes_every: Duration,
     /// Jobs that are told to stop.
     pub stops_every: Duration,
+    /// Tags and consumers.
+    pub holders_every: Duration,
+    /// When an object in the store is damaged.
+    pub damage_after: Duration,
 }
 
 impl Scenario {
     /// Draws what a world is like.
     pub fn draw(world: &World) -> Self {
         let variants = [
-            Variant { flavor: Flavor::Mysql, gtid: true },
-            Variant { flavor: Flavor::MariaDb, gtid: true },
-            Variant { flavor: Flavor::Mysql, gtid: false },
+            Variant { flavor: Flavor::Mysql, gtid: true, unordered: world.chance(0.3) },
+            Variant { flavor: Flavor::MariaDb, gtid: true, unordered: false },
+            Variant { flavor: Flavor::Mysql, gtid: false, unordered: false },
         ];
         let ms = |low: u64, high: u64| world.between(Duration::from_millis(low), Duration::from_millis(high));
         let sometimes = |probability: f64, low: u64, high: u64| {
@@ -100,9 +108,13 @@ impl Scenario {
             rotates_every: sometimes(0.5, 500, 5000),
             drops_every: sometimes(0.3, 1500, 8000),
             restarts_every: sometimes(0.2, 3000, 10_000),
+            failovers_every: sometimes(0.15, 2000, 8000),
+            purges_every: sometimes(0.4, 500, 3000),
             crashes_every: sometimes(0.6, 700, 6000),
             freezes_every: sometimes(0.2, 2000, 8000),
             stops_every: sometimes(0.2, 2000, 8000),
+            holders_every: sometimes(0.3, 200, 2000),
+            damage_after: sometimes(0.06, 300, 10_000),
         }
     }
 

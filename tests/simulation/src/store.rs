@@ -42,6 +42,17 @@ struct Object {
     tag: u64,
 }
 
+/// What can happen to an object; a place is a share of its length.
+#[derive(Debug, Clone, Copy)]
+pub enum Damage {
+    /// A bit is another one.
+    Flipped(f64, u32),
+    /// The end is missing.
+    Cut(f64),
+    /// It is not there.
+    Gone,
+}
+
 impl Disk {
     fn lock(&self) -> MutexGuard<'_, Objects> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -61,6 +72,47 @@ impl Disk {
     /// Whether there is an object.
     pub fn contains(&self, path: &Path) -> bool {
         self.lock().objects.contains_key(path)
+    }
+
+    /// Damages an object behind everybody's back.
+    pub fn damage(&self, path: &Path, damage: Damage) {
+        let mut objects = self.lock();
+        let Some(object) = objects.objects.get_mut(path) else { return };
+        let at = |share: f64, length: usize| ((share * length as f64) as usize).min(length.saturating_sub(1));
+        match damage {
+            Damage::Flipped(share, bit) => {
+                let mut bytes = object.bytes.to_vec();
+                let place = at(share, bytes.len());
+                if let Some(byte) = bytes.get_mut(place) {
+                    *byte ^= 1 << bit;
+                }
+                object.bytes = bytes.into();
+            }
+            Damage::Cut(share) => object.bytes = object.bytes.slice(..at(share, object.bytes.len())),
+            Damage::Gone => drop(objects.objects.remove(path)),
+        }
+    }
+
+    /// Writes and deletes as another engine would.
+    pub fn write(&self, path: &Path, bytes: Option<Bytes>, now_ms: i64) {
+        let mut objects = self.lock();
+        match bytes {
+            Some(bytes) => drop(objects.put(path, bytes, false, now_ms)),
+            None => drop(objects.objects.remove(path)),
+        }
+    }
+
+    /// The content of an object.
+    pub fn content(&self, path: &Path) -> Option<Bytes> {
+        self.lock().objects.get(path).map(|object| object.bytes.clone())
+    }
+
+    /// The paths of the objects that were written last, the newest first.
+    pub fn newest_paths(&self, count: usize) -> Vec<Path> {
+        let objects = self.lock();
+        let mut all: Vec<(u64, &Path)> = objects.objects.iter().map(|(path, object)| (object.tag, path)).collect();
+        all.sort_unstable_by(|a, b| b.cmp(a));
+        all.into_iter().take(count).map(|(_, path)| path.clone()).collect()
     }
 
     /// The paths of all objects.
@@ -107,7 +159,7 @@ impl Objects {
         Ok((bytes, meta, range))
     }
 
-    fn list(&self, prefix: Option<&Path>, after: Option<&Path>) -> Vec<ObjectMeta> {
+    fn list(&self, prefix: Option<&Path>, after: Option<&Path>, limit: usize) -> Vec<ObjectMeta> {
         let is_below = |path: &&Path| {
             prefix.is_none_or(|prefix| {
                 prefix.as_ref().is_empty() || path.prefix_match(prefix).is_some_and(|mut rest| rest.next().is_some())
@@ -116,6 +168,7 @@ impl Objects {
         self.objects
             .iter()
             .filter(|(path, _)| is_below(path) && after.is_none_or(|after| *path > after))
+            .take(limit)
             .map(|(path, object)| Self::meta(path, object))
             .collect()
     }
@@ -252,6 +305,9 @@ fn found(bytes: Bytes, meta: ObjectMeta, range: Range<u64>) -> GetResult {
 
 /// What requests come to, wherever they come from.
 trait Requests: Send + Sync + Clone + 'static {
+    /// How many objects the next page of a listing has at most.
+    fn page_size(&self) -> usize;
+
     fn ask<T: Send + 'static>(
         &self,
         action: &'static str,
@@ -262,6 +318,10 @@ trait Requests: Send + Sync + Clone + 'static {
 }
 
 impl Requests for Client {
+    fn page_size(&self) -> usize {
+        if self.world.chance(0.2) { 1 + self.world.below(30) as usize } else { 1000 }
+    }
+
     async fn ask<T: Send + 'static>(
         &self,
         action: &'static str,
@@ -335,6 +395,10 @@ impl fmt::Display for Direct {
 }
 
 impl Requests for Direct {
+    fn page_size(&self) -> usize {
+        usize::MAX
+    }
+
     async fn ask<T: Send + 'static>(
         &self,
         _: &'static str,
@@ -343,6 +407,30 @@ impl Requests for Direct {
         apply: impl Fn(&mut Objects, i64) -> Result<T> + Send + Sync + 'static,
     ) -> Result<T> {
         apply(&mut self.0.lock(), 0)
+    }
+}
+
+/// A listing: pages in the order of the names, each as of the moment at which it was asked for.
+struct Pages<R> {
+    store: R,
+    prefix: Option<Path>,
+    after: Option<Path>,
+    is_over: bool,
+}
+
+impl<R: Requests> Pages<R> {
+    async fn next(&mut self) -> Result<Option<Vec<ObjectMeta>>> {
+        if self.is_over {
+            return Ok(None);
+        }
+        let (prefix, after) = (self.prefix.clone(), self.after.clone());
+        let path = self.prefix.clone().unwrap_or_default();
+        let limit = self.store.page_size();
+        let list = move |objects: &mut Objects, _| Ok(objects.list(prefix.as_ref(), after.as_ref(), limit));
+        let page = self.store.ask("list", &path, false, list).await?;
+        self.is_over = page.len() < limit;
+        self.after = page.last().map(|object| object.location.clone());
+        Ok(Some(page))
     }
 }
 
@@ -423,21 +511,21 @@ macro_rules! is_object_store {
             }
 
             fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-                let (store, prefix) = (self.clone(), prefix.cloned());
-                let listed = async move {
-                    let at = prefix.clone();
-                    let path = prefix.unwrap_or_default();
-                    let listed =
-                        store.ask("list", &path, false, move |objects, _| Ok(objects.list(at.as_ref(), None))).await?;
-                    Ok::<_, Error>(stream::iter(listed.into_iter().map(Ok::<_, Error>)))
-                };
-                stream::once(listed).try_flatten().boxed()
+                let pages = Pages { store: self.clone(), prefix: prefix.cloned(), after: None, is_over: false };
+                stream::try_unfold(pages, async |mut pages| {
+                    Ok::<_, Error>(pages.next().await?.map(|page| (stream::iter(page.into_iter().map(Ok)), pages)))
+                })
+                .try_flatten()
+                .boxed()
             }
 
             async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-                let at = prefix.cloned();
                 let path = prefix.cloned().unwrap_or_default();
-                let all = self.ask("list", &path, false, move |objects, _| Ok(objects.list(at.as_ref(), None))).await?;
+                let mut pages = Pages { store: self.clone(), prefix: prefix.cloned(), after: None, is_over: false };
+                let mut all = Vec::new();
+                while let Some(page) = pages.next().await? {
+                    all.extend(page);
+                }
                 let (mut objects, mut common) = (Vec::new(), std::collections::BTreeSet::new());
                 for object in all {
                     let mut rest = object.location.prefix_match(&path).into_iter().flatten();

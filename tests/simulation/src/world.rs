@@ -28,6 +28,9 @@ struct Inner {
     arrangements: u64,
     trace: Trace,
     violation: Option<String>,
+    /// What is excused if this is named, and whether that has been.
+    excuse: Option<String>,
+    excused: bool,
 }
 
 impl World {
@@ -40,6 +43,8 @@ impl World {
             arrangements: 0,
             trace: Trace { digest: 0xcbf2_9ce4_8422_2325, lines: VecDeque::new(), count: 0, aloud },
             violation: None,
+            excuse: None,
+            excused: false,
         })))
     }
 
@@ -106,8 +111,31 @@ impl World {
     /// Notes that something is not as it must be. The first such thing ends the run.
     pub fn violate(&self, what: impl Into<String>) {
         let what = what.into();
+        let mut inner = self.lock();
+        if inner.excuse.as_ref().is_some_and(|name| what.contains(name)) {
+            inner.excused = true;
+            drop(inner);
+            self.note(format_args!("excused: {what}"));
+        } else {
+            drop(inner);
+            self.violate_in_any_case(what);
+        }
+    }
+
+    /// Notes that something is not as it must be, whatever it names.
+    pub fn violate_in_any_case(&self, what: String) {
         self.note(format_args!("VIOLATION: {what}"));
         self.lock().violation.get_or_insert(what);
+    }
+
+    /// From now on it is right that something ends with an error, if the error names this.
+    pub fn excuse(&self, name: &str) {
+        self.lock().excuse = Some(name.to_owned());
+    }
+
+    /// Whether something has ended with such an error.
+    pub fn is_excused(&self) -> bool {
+        self.lock().excused
     }
 
     /// What is not as it must be.

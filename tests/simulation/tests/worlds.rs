@@ -58,7 +58,7 @@ fn look_at(seeds: std::ops::Range<u64>, shape: impl Fn(&mut Scenario)) {
 #[test]
 fn a_source_begins_while_an_xa_transaction_is_committed() {
     look_at(2000..2040, |scenario| {
-        scenario.variant = Variant { flavor: Flavor::MariaDb, gtid: true };
+        scenario.variant = Variant { flavor: Flavor::MariaDb, gtid: true, unordered: false };
         scenario.prepared = 2;
         scenario.hosts = 1;
         scenario.longest_lag = Duration::from_secs(2);

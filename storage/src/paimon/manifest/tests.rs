@@ -49,6 +49,34 @@ fn records_survive_a_round_trip() {
 }
 
 #[test]
+fn both_ways_of_reading_give_the_same() {
+    let entries = entries(5000);
+    let bytes = encode_manifest(&entries);
+    assert_eq!(avro::decode_by_its_schema::<ManifestEntry>("m", &bytes).unwrap(), entries);
+    let list = vec![ManifestFileMeta::of("manifest-0".into(), 99, 3, &entries)];
+    let bytes = encode_manifest_list(&list);
+    assert_eq!(avro::decode_by_its_schema::<ManifestFileMeta>("l", &bytes).unwrap(), list);
+    let vector = |cardinality| DeletionVectorMeta { data_file: "d".into(), offset: 1, length: 22, cardinality };
+    let mut index = IndexManifestEntry::deletion_vectors(1, "index-0".into(), 31, vec![vector(Some(5)), vector(None)]);
+    for global_index in [
+        None,
+        Some(GlobalIndexMeta {
+            row_range_start: -3,
+            row_range_end: i64::MAX,
+            index_field_id: 7,
+            extra_field_ids: Some(vec![1, -1]),
+            index_meta: Some(vec![0, 255]),
+            source_meta: None,
+        }),
+    ] {
+        index.global_index = global_index;
+        let bytes = encode_index_manifest(std::slice::from_ref(&index));
+        assert_eq!(decode_index_manifest("i", &bytes).unwrap(), [index.clone()]);
+        assert_eq!(avro::decode_by_its_schema::<IndexManifestEntry>("i", &bytes).unwrap(), [index.clone()]);
+    }
+}
+
+#[test]
 fn a_list_sums_up_its_manifests() {
     let entries = entries(7);
     let meta = ManifestFileMeta::of("manifest-0".into(), 99, 3, &entries);

@@ -6,7 +6,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use tidegate_simulation::run::{Outcome, run};
+use tidegate_simulation::run::{Outcome, run_shaped};
+use tidegate_simulation::shrink::{PARTS, leave_out, shrink};
 
 /// The allocator of the server.
 #[global_allocator]
@@ -36,6 +37,25 @@ struct Arguments {
     /// Go on after a world in which something was not as it must be.
     #[arg(long)]
     keep_going: bool,
+    /// What worlds are without: crashes, storms, hosts and so on, separated by commas.
+    #[arg(long, value_delimiter = ',')]
+    without: Vec<String>,
+    /// Leave out of a world in which something was not as it must be whatever can be left out, looking at so many seeds
+    /// for each part.
+    #[arg(long, value_name = "SEEDS")]
+    shrink: Option<u64>,
+}
+
+impl Arguments {
+    fn run(&self, seed: u64, aloud: bool) -> Outcome {
+        run_shaped(seed, aloud, |scenario| leave_out(scenario, &self.without).unwrap_or_default())
+    }
+
+    /// The command for one of the worlds.
+    fn command(&self, seed: u64, without: &[String]) -> String {
+        let without = if without.is_empty() { String::new() } else { format!(" --without {}", without.join(",")) };
+        format!("cargo run -p tidegate-simulation --bin simulate -- --seed {seed}{without} --trace")
+    }
 }
 
 #[derive(Default)]
@@ -46,6 +66,9 @@ struct Sum {
     compared: u64,
     transactions: u64,
     crashes: u64,
+    followed: u64,
+    damaged: u64,
+    named: u64,
     simulated: Duration,
     digest: u64,
     failed: Vec<Outcome>,
@@ -55,6 +78,11 @@ struct Sum {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     tracing_subscriber::fmt().with_env_filter(tracing_subscriber::EnvFilter::from_default_env()).init();
+    if let Some(unknown) = arguments.without.iter().find(|name| !PARTS.iter().any(|(part, _)| part == name)) {
+        let parts: Vec<&str> = PARTS.iter().map(|(part, _)| *part).collect();
+        println!("a world has no part {unknown}; it has {}", parts.join(", "));
+        return ExitCode::FAILURE;
+    }
     let began = Instant::now();
     let next = AtomicU64::new(arguments.seed);
     let failed = AtomicBool::new(false);
@@ -72,9 +100,9 @@ fn main() -> ExitCode {
                     if is_over || failed.load(Ordering::Relaxed) && !arguments.keep_going {
                         return;
                     }
-                    let mut outcome = run(seed, arguments.trace);
+                    let mut outcome = arguments.run(seed, arguments.trace);
                     if arguments.twice && outcome.violation.is_none() {
-                        let again = run(seed, false);
+                        let again = arguments.run(seed, false);
                         if again.digest != outcome.digest {
                             outcome.violation = Some("the same seed gave another world".to_owned());
                         }
@@ -87,6 +115,9 @@ fn main() -> ExitCode {
                     sum.compared += outcome.compared;
                     sum.transactions += outcome.transactions as u64;
                     sum.crashes += outcome.crashes;
+                    sum.followed += outcome.followed;
+                    sum.damaged += u64::from(outcome.damaged);
+                    sum.named += u64::from(outcome.damage_named);
                     sum.simulated += outcome.simulated;
                     // Whatever the order in which the worlds end.
                     sum.digest ^= outcome.digest.wrapping_mul(outcome.seed | 1);
@@ -101,23 +132,32 @@ fn main() -> ExitCode {
     let sum = sum.into_inner().unwrap_or_else(PoisonError::into_inner);
     let seconds = began.elapsed().as_secs_f64();
     println!(
-        "{} worlds, {} checkpoints, {} tables compared, {} transactions, {} processes ended at once; {:.0} s simulated \
-         in {seconds:.1} s, {:.0} steps/s; digest {:016x}",
+        "{} worlds, {} checkpoints, {} tables compared, {} changelogs followed, {} transactions, {} processes ended at \
+         once, {} objects damaged of which {} were met and named; {:.0} s simulated in {seconds:.1} s, {:.0} steps/s; \
+         digest {:016x}",
         sum.worlds,
         sum.checkpoints,
         sum.compared,
+        sum.followed,
         sum.transactions,
         sum.crashes,
+        sum.damaged,
+        sum.named,
         sum.simulated.as_secs_f64(),
         sum.steps as f64 / seconds,
         sum.digest,
     );
-    let Some(first) = sum.failed.iter().min_by_key(|outcome| outcome.steps) else { return ExitCode::SUCCESS };
+    let Some(first) = sum.failed.into_iter().min_by_key(|outcome| outcome.steps) else { return ExitCode::SUCCESS };
     if !arguments.trace {
         for line in &first.last_lines {
             println!("{line}");
         }
     }
-    println!("to see it again: cargo run -p tidegate-simulation --bin simulate -- --seed {} --trace", first.seed);
+    println!("to see it again: {}", arguments.command(first.seed, &arguments.without));
+    if let Some(tries) = arguments.shrink {
+        let (without, smallest) = shrink(first, &arguments.without, tries, |step| println!("{step}"));
+        println!("{}", smallest.violation.unwrap_or_default());
+        println!("in a smaller world: {}", arguments.command(smallest.seed, &without));
+    }
     ExitCode::FAILURE
 }

@@ -1,9 +1,11 @@
 //! The server: tables, what of them a SELECT sees, and the log.
 //!
-//! A transaction is in the log some time before a SELECT sees it; transactions become visible in the log's order. MariaDB's
-//! position of snapshots passes an XA COMMIT before the engine has carried it out.
+//! A transaction is in the log some time before a SELECT sees it; transactions become visible in the log's order, unless
+//! the server is told that the order does not matter. MariaDB's position of snapshots passes an XA COMMIT before the engine
+//! has carried it out. Another server may take the place of this one: the same transactions in another log, of which the
+//! last may not be there yet.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -13,8 +15,10 @@ use tidegate_cdc::source::position::{FilePosition, Gtid, GtidSet, MariaGtidSet, 
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use super::events::{self, Begin, Body};
-use super::table::{Change, DATABASE, Effect, Row, Tables, apply, key_of};
+use super::events::{self, Begin, Statement};
+use super::log::{LogFile, Logged};
+use super::sql;
+use super::table::{Change, DATABASE, Effect, Row, Schema, Tables, apply, key_of};
 use crate::note;
 use crate::world::World;
 
@@ -25,12 +29,14 @@ pub struct Variant {
     pub flavor: Flavor,
     /// Whether transactions carry GTIDs; MariaDB's always do.
     pub gtid: bool,
+    /// Whether transactions that do not concern each other become visible in any order (`binlog_order_commits = OFF`).
+    pub unordered: bool,
 }
 
 /// A server in the world. Clones are the same one.
 #[derive(Clone)]
 pub struct Mysql {
-    world: World,
+    pub(super) world: World,
     engine: Arc<Mutex<Engine>>,
     /// Changes with the log, with each restart and with each lost connection.
     pub(super) changes: watch::Sender<u64>,
@@ -45,42 +51,50 @@ pub struct Transaction {
     pub end: FilePosition,
     /// What it did.
     pub effects: Vec<Effect>,
+    /// Its name; `None` where the server gives none.
+    pub(super) gtid: Option<Gtid>,
     /// MariaDB counts it as visible before it is.
-    counts_early: bool,
+    pub(super) counts_early: bool,
     xid: Option<String>,
-    carried_out: bool,
-}
-
-pub(super) struct Logged {
-    pub(super) body: Body,
-    pub(super) start: u64,
-    pub(super) end: u64,
-    /// The number of its transaction from 1 on; 0 for what belongs to none.
-    pub(super) number: u64,
-    pub(super) timestamp: u32,
-}
-
-pub(super) struct LogFile {
-    pub(super) name: String,
-    pub(super) events: Vec<Logged>,
-    pub(super) size: u64,
+    pub(super) carried_out: bool,
 }
 
 pub(super) struct Engine {
     pub(super) variant: Variant,
-    uuid: Uuid,
+    pub(super) uuid: Uuid,
+    /// Counts the servers that this one is.
+    pub(super) server_id: u32,
+    /// Transactions of the servers before.
+    pub(super) inherited: usize,
+    /// Transactions at the end of the history that this server does not have yet.
+    pub(super) lacking: usize,
+    /// The events of those transactions, each with the file and the place in it that they get.
+    pub(super) arriving: VecDeque<Vec<Logged>>,
+    /// Transactions that are in the files.
+    pub(super) in_log: usize,
+    /// The first server, and the transactions that it had before the history begins.
+    pub(super) first_uuid: Uuid,
+    pub(super) base: u64,
+    /// The number of the first file.
+    pub(super) first_file: usize,
+    /// The statements that do the same on a real server: a list for each transaction, to be run over a connection of its own.
+    pub(super) script: Option<Vec<Vec<String>>>,
+    /// Files at the beginning of the log that are not there any more.
+    pub(super) purged: usize,
     /// With everything in the log.
     pub(super) logged: Tables,
+    /// As they were in the beginning.
+    pub(super) first: Tables,
     /// What a SELECT sees.
     pub(super) seen: Tables,
-    table_ids: BTreeMap<String, u64>,
-    next_table_id: u64,
+    pub(super) table_ids: BTreeMap<String, u64>,
+    pub(super) next_table_id: u64,
     pub(super) files: Vec<LogFile>,
     pub(super) history: Vec<Transaction>,
     /// How many transactions the server says are visible.
     pub(super) visible: usize,
     /// Transactions whose engines have committed, though one before has not.
-    ready: BTreeSet<usize>,
+    pub(super) ready: BTreeSet<usize>,
     /// Prepared XA transactions, as `XA RECOVER` lists them.
     pub(super) prepared: BTreeMap<String, Vec<Effect>>,
     /// Tables that a schema change has for itself.
@@ -99,8 +113,19 @@ impl Mysql {
         let mut engine = Engine {
             variant,
             uuid,
+            server_id: 1,
+            inherited: 0,
+            lacking: 0,
+            purged: 0,
             logged: tables.clone(),
+            first: tables.clone(),
             seen: tables,
+            arriving: VecDeque::new(),
+            in_log: 0,
+            first_uuid: uuid,
+            base: 0,
+            first_file: 1,
+            script: None,
             table_ids: BTreeMap::new(),
             next_table_id: 100,
             files: Vec::new(),
@@ -125,12 +150,30 @@ impl Mysql {
         self.engine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn changed(&self) {
+    pub(super) fn changed(&self) {
         self.changes.send_modify(|count| *count += 1);
     }
 
-    fn seconds(&self) -> u32 {
+    pub(super) fn seconds(&self) -> u32 {
         u32::try_from(self.world.now_ms() / 1000).unwrap_or(u32::MAX)
+    }
+
+    /// The server is like one that has the name `uuid`, has executed `base` transactions, and begins the file of a number. It
+    /// writes down what it does as statements. To be called before it does anything.
+    pub fn records(&self, uuid: Uuid, base: u64, first_file: usize) {
+        let mut engine = self.lock();
+        (engine.uuid, engine.first_uuid, engine.base, engine.first_file) = (uuid, uuid, base, first_file);
+        engine.script = Some(Vec::new());
+        engine.files.clear();
+        engine.begin_file(0);
+    }
+
+    /// The statements of what was done, and the events of each file of the log.
+    pub fn recorded(&self) -> (Vec<Vec<String>>, Vec<Vec<Vec<u8>>>) {
+        let engine = self.lock();
+        let event = |logged: &Logged| logged.body.event(logged.timestamp, logged.server_id, logged.end, 0);
+        let files = engine.files.iter().map(|file| file.events.iter().map(event).collect());
+        (engine.script.clone().unwrap_or_default(), files.collect())
     }
 
     /// The tables with everything that is in the log.
@@ -151,6 +194,9 @@ impl Mysql {
     /// Whether a schema change may have a table now.
     pub fn is_free(&self, table: &str) -> bool {
         let engine = self.lock();
+        if engine.lacking > 0 {
+            return false;
+        }
         let waits = engine.shared.get(table).is_some_and(|count| *count > 0);
         let is_held =
             engine.prepared.values().flatten().any(|effect| matches!(effect, Effect::Rows(name, _) if name == table));
@@ -160,21 +206,33 @@ impl Mysql {
     /// Whether transactions may change a table's rows now.
     pub fn is_open(&self, table: &str) -> bool {
         let engine = self.lock();
-        engine.up && !engine.exclusive.contains(table)
+        engine.up && engine.lacking == 0 && !engine.exclusive.contains(table)
     }
 
-    /// Commits a transaction of row changes. It is visible after `pause` and after all before it.
-    pub fn commit(&self, effects: Vec<Effect>, pause: Duration) {
+    /// Commits a transaction of row changes. It is visible after `pause` and, on most servers, after all before it.
+    /// `undone` is what it did at its end and undid, which the log has all the same.
+    pub fn commit(&self, effects: Vec<Effect>, undone: &[Effect], pause: Duration) {
         let mut engine = self.lock();
         let number = engine.history.len() as u64 + 1;
-        let begin = engine.begin(number);
-        let mut bodies = vec![events::begin(&begin)];
+        // It takes more than a statement to make a real server log what was undone.
+        let undone = if engine.script.is_some() { &[] } else { undone };
+        if engine.script.is_some() {
+            let rows = sql::changes(&engine.logged, &effects);
+            engine.record([vec!["BEGIN".to_owned()], rows, vec!["COMMIT".to_owned()]].concat());
+        }
+        let mut bodies = Vec::new();
         if engine.variant.flavor == Flavor::Mysql {
-            bodies.push(events::query(DATABASE, "BEGIN"));
+            bodies.push(engine.opening("BEGIN", &effects));
         }
         bodies.extend(engine.row_events(&effects));
+        if !undone.is_empty() {
+            bodies.push(engine.control("SAVEPOINT `here`"));
+            bodies.extend(engine.row_events(undone));
+            bodies.push(engine.control("ROLLBACK TO `here`"));
+        }
         bodies.push(events::commit(number));
-        engine.append(bodies, number, self.seconds());
+        let begin = engine.begin(self.seconds());
+        engine.append(&begin, bodies, number);
         let index = engine.note(effects, false, None);
         drop(engine);
         note!(self.world, "mysql commits {number}, visible in {} us", pause.as_micros());
@@ -198,9 +256,14 @@ impl Mysql {
                 return;
             }
             let number = engine.history.len() as u64 + 1;
-            let begin = Begin { standalone: true, ddl: true, ..engine.begin(number) };
-            let bodies = vec![events::begin(&begin), events::query(DATABASE, &sql)];
-            engine.append(bodies, number, this.seconds());
+            engine.record(vec![sql.clone()]);
+            let begin = Begin { standalone: true, ddl: true, ..engine.begin(this.seconds()) };
+            let kind = match &effect {
+                Effect::Schema(_, Schema::Truncate) => Statement::Truncate,
+                _ => Statement::Schema,
+            };
+            let statement = events::query(engine.variant.flavor, kind, DATABASE, &sql, number);
+            engine.append(&begin, vec![statement], number);
             engine.table_ids.remove(&table);
             let index = engine.note(vec![effect], false, None);
             drop(engine);
@@ -214,15 +277,20 @@ impl Mysql {
     pub fn prepare(&self, xid: &Xid, effects: Vec<Effect>) {
         let mut engine = self.lock();
         let number = engine.history.len() as u64 + 1;
-        let begin = Begin { prepares: Some(xid), ..engine.begin(number) };
-        let mut bodies = vec![events::begin(&begin)];
+        if engine.script.is_some() {
+            let rows = sql::changes(&engine.logged, &effects);
+            let verb = |verb: &str| vec![format!("XA {verb} {}", upper(xid))];
+            engine.record([verb("START"), rows, verb("END"), verb("PREPARE")].concat());
+        }
+        let begin = Begin { prepares: Some(xid), ..engine.begin(self.seconds()) };
+        let mut bodies = Vec::new();
         if engine.variant.flavor == Flavor::Mysql {
-            bodies.push(events::query(DATABASE, &format!("XA START {}", upper(xid))));
+            bodies.push(engine.opening(&format!("XA START {}", upper(xid)), &effects));
         }
         bodies.extend(engine.row_events(&effects));
-        bodies.push(events::query(DATABASE, &format!("XA END {}", upper(xid))));
+        bodies.push(engine.control(&format!("XA END {}", upper(xid))));
         bodies.push(events::xa_prepare(xid));
-        engine.append(bodies, number, self.seconds());
+        engine.append(&begin, bodies, number);
         engine.prepared.insert(xid.to_string(), effects);
         let index = engine.note(Vec::new(), false, None);
         drop(engine);
@@ -236,9 +304,10 @@ impl Mysql {
         let mut engine = self.lock();
         let effects = engine.prepared.get(&xid.to_string()).cloned().unwrap_or_default();
         let number = engine.history.len() as u64 + 1;
-        let begin = Begin { standalone: true, completes: Some(xid), ..engine.begin(number) };
-        let bodies = vec![events::begin(&begin), events::query(DATABASE, &format!("XA COMMIT {}", upper(xid)))];
-        engine.append(bodies, number, self.seconds());
+        let begin = Begin { standalone: true, completes: Some(xid), ..engine.begin(self.seconds()) };
+        engine.record(vec![format!("XA COMMIT {}", upper(xid))]);
+        let statement = engine.control(&format!("XA COMMIT {}", upper(xid)));
+        engine.append(&begin, vec![statement], number);
         let early = engine.variant.flavor == Flavor::MariaDb;
         let index = engine.note(effects, early, Some(xid.to_string()));
         drop(engine);
@@ -254,8 +323,13 @@ impl Mysql {
     }
 
     fn reveal_after(&self, index: usize, pause: Duration) {
-        let this = self.clone();
-        self.world.after(pause, move || this.reveal(index));
+        let (this, server_id) = (self.clone(), self.lock().server_id);
+        self.world.after(pause, move || {
+            // What another server has, it has in its own time.
+            if this.lock().server_id == server_id {
+                this.reveal(index);
+            }
+        });
     }
 
     /// The engine has committed a transaction; it is visible when all before it are.
@@ -269,6 +343,7 @@ impl Mysql {
     pub fn rotate(&self) {
         let mut engine = self.lock();
         if engine.up {
+            engine.record(vec!["FLUSH BINARY LOGS".to_owned()]);
             engine.rotate(self.seconds());
             drop(engine);
             note!(self.world, "mysql begins another file");
@@ -301,12 +376,7 @@ impl Mysql {
         let this = self.clone();
         self.world.after(pause, move || {
             let mut engine = this.lock();
-            let waiting: Vec<usize> = (engine.visible..engine.history.len()).collect();
-            engine.ready.extend(waiting);
-            engine.reveal_ready();
-            for index in 0..engine.history.len() {
-                engine.carry_out(index);
-            }
+            engine.recover();
             engine.exclusive.clear();
             engine.rotate(this.seconds());
             engine.up = true;
@@ -314,6 +384,19 @@ impl Mysql {
             note!(this.world, "mysql is back");
             this.changed();
         });
+    }
+
+    /// Deletes the files of the log before the one in which transaction `covered` ends.
+    pub fn purge(&self, covered: usize) {
+        let mut engine = self.lock();
+        let Some(last) = covered.checked_sub(1).filter(|last| *last < engine.length()) else { return };
+        let needed = engine.history[last].end.file.clone();
+        let Some(first) = engine.files.iter().position(|file| file.name == needed) else { return };
+        if engine.up && first > engine.purged {
+            engine.purged = first;
+            drop(engine);
+            note!(self.world, "mysql deletes the first {first} files of its log");
+        }
     }
 
     /// How many transactions of the log lie before a position.
@@ -332,6 +415,14 @@ impl Mysql {
     }
 }
 
+/// The version that a server says it is.
+pub(super) fn version_of(flavor: Flavor) -> &'static str {
+    match flavor {
+        Flavor::Mysql => "9.7.4-2",
+        Flavor::MariaDb => "10.11.19-MariaDB-0+deb12u1-log",
+    }
+}
+
 /// The name of an XA transaction as statements of the log have it.
 fn upper(xid: &Xid) -> String {
     xid.to_string().replace("x'", "X'")
@@ -346,92 +437,56 @@ fn keys_of(change: &Change) -> Vec<i64> {
 }
 
 impl Engine {
-    fn begin<'a>(&self, number: u64) -> Begin<'a> {
-        Begin {
-            flavor: self.variant.flavor,
-            gtid: self.variant.gtid,
-            uuid: self.uuid,
-            number,
-            standalone: false,
-            ddl: false,
-            prepares: None,
-            completes: None,
-        }
-    }
-
-    pub(super) fn version(&self) -> &'static str {
-        match self.variant.flavor {
-            Flavor::Mysql => "9.7.4",
-            Flavor::MariaDb => "10.11.19-MariaDB-log",
-        }
-    }
-
     pub(super) fn info(&self) -> ServerInfo {
         let is_mysql = self.variant.flavor == Flavor::Mysql;
         ServerInfo {
             flavor: self.variant.flavor,
-            version: self.version().to_owned(),
+            version: version_of(self.variant.flavor).to_owned(),
             server_uuid: is_mysql.then(|| self.uuid.to_string()),
-            server_id: 1,
+            server_id: self.server_id,
             gtid: self.variant.gtid,
             lower_case_table_names: 0,
         }
     }
 
-    fn begin_file(&mut self, timestamp: u32) {
-        let name = format!("binlog.{:06}", self.files.len() + 1);
-        self.files.push(LogFile { name, events: Vec::new(), size: 4 });
-        let body = events::format_description(self.version());
-        self.append(vec![body], 0, timestamp);
-    }
-
-    fn rotate(&mut self, timestamp: u32) {
-        let next = format!("binlog.{:06}", self.files.len() + 1);
-        self.append(vec![events::rotate(&next, 4)], 0, timestamp);
-        self.begin_file(timestamp);
-    }
-
-    fn append(&mut self, bodies: Vec<Body>, number: u64, timestamp: u32) {
-        let file = self.files.last_mut().expect("there is always a file");
-        for body in bodies {
-            let (start, end) = (file.size, file.size + body.size());
-            file.events.push(Logged { body, start, end, number, timestamp });
-            file.size = end;
+    fn record(&mut self, statements: Vec<String>) {
+        if let Some(script) = &mut self.script {
+            script.push(statements);
         }
     }
 
-    fn row_events(&mut self, effects: &[Effect]) -> Vec<Body> {
-        let mut bodies = Vec::new();
-        for effect in effects {
-            let Effect::Rows(name, changes) = effect else { continue };
-            let id = match self.table_ids.get(name) {
-                Some(id) => *id,
-                None => {
-                    self.next_table_id += 1;
-                    self.table_ids.insert(name.clone(), self.next_table_id);
-                    self.next_table_id
-                }
-            };
-            let definition = &self.logged[name].definition;
-            bodies.push(events::table_map(id, definition));
-            let same = |a: &Change, b: &Change| std::mem::discriminant(a) == std::mem::discriminant(b);
-            let groups: Vec<&[Change]> = changes.chunk_by(same).collect();
-            for (index, group) in groups.iter().enumerate() {
-                let group: Vec<&Change> = group.iter().collect();
-                bodies.push(events::rows(self.variant.flavor, id, definition, &group, index + 1 == groups.len()));
-            }
+    /// What a server does when it starts: what is in its log is committed.
+    pub(super) fn recover(&mut self) {
+        let waiting: Vec<usize> = (self.visible..self.length()).collect();
+        self.ready.extend(waiting);
+        self.reveal_ready();
+        for index in 0..self.length() {
+            self.carry_out(index);
         }
-        bodies
+        self.exclusive.clear();
     }
 
     /// Adds a transaction to the history; what is logged has happened to the rows that writers see.
     fn note(&mut self, effects: Vec<Effect>, counts_early: bool, xid: Option<String>) -> usize {
         apply(&mut self.logged, &effects);
-        self.history.push(Transaction { end: self.log_end(), effects, counts_early, xid, carried_out: false });
+        let number = self.next_number();
+        let gtid = match self.variant.flavor {
+            Flavor::Mysql if self.variant.gtid => Some(Gtid::Mysql { uuid: self.uuid, tag: String::new(), number }),
+            Flavor::Mysql => None,
+            Flavor::MariaDb => Some(Gtid::MariaDb { domain: 0, server: self.server_id, sequence: number }),
+        };
+        self.history.push(Transaction { end: self.log_end(), effects, gtid, counts_early, xid, carried_out: false });
         self.history.len() - 1
     }
 
-    fn reveal_ready(&mut self) {
+    pub(super) fn reveal_ready(&mut self) {
+        if self.variant.unordered {
+            for index in self.visible..self.history.len() {
+                if self.ready.contains(&index) && !self.waits_for_another(index) {
+                    self.carry_out(index);
+                }
+            }
+        }
         while self.ready.remove(&self.visible) {
             let index = self.visible;
             self.visible += 1;
@@ -439,6 +494,14 @@ impl Engine {
                 self.carry_out(index);
             }
         }
+    }
+
+    /// Whether a transaction before this one, of which a SELECT sees nothing yet, had a lock on what this one changed.
+    fn waits_for_another(&self, index: usize) -> bool {
+        let this = &self.history[index].effects;
+        self.history[self.visible..index]
+            .iter()
+            .any(|before| !before.carried_out && concern_each_other(&before.effects, this))
     }
 
     /// What a transaction did is seen from now on. Doing so again changes nothing.
@@ -459,59 +522,96 @@ impl Engine {
         apply(&mut self.seen, &effects);
     }
 
-    pub(super) fn log_end(&self) -> FilePosition {
-        let file = self.files.last().expect("there is always a file");
-        FilePosition::new(file.name.clone(), file.size)
+    /// How many transactions this server has.
+    pub(super) fn length(&self) -> usize {
+        self.history.len() - self.lacking
     }
 
-    /// The transactions that are visible, as a position.
+    /// The transactions that are visible, as a position: a prefix of the log.
     pub(super) fn visible_position(&self) -> Position {
-        let file = match self.visible.checked_sub(1) {
+        let visible = self.visible.min(self.length());
+        let file = match visible.checked_sub(1) {
             // Nothing is behind the last transaction but the heads of files.
-            Some(_) if self.visible == self.history.len() => self.log_end(),
+            Some(_) if visible == self.history.len() => self.log_end(),
             Some(last) => self.history[last].end.clone(),
             None if self.history.is_empty() => self.log_end(),
             None => FilePosition::new(self.files[0].name.clone(), 4),
         };
-        Position { gtid: self.gtids(self.visible), file: Some(file), server_uuid: self.info().server_uuid }
+        let gtid = match self.executed() {
+            // As capture does with what a server says is executed.
+            Some(GtidSet::Mysql(executed)) => Some(GtidSet::Mysql(executed.cut_at_first_gap(&self.purged_gtids()))),
+            Some(GtidSet::MariaDb(_)) => self.gtids(0..visible),
+            None => None,
+        };
+        Position { gtid, file: Some(file), server_uuid: self.info().server_uuid }
     }
 
-    fn gtids(&self, count: usize) -> Option<GtidSet> {
-        match self.variant.flavor {
-            Flavor::MariaDb => {
-                let mut set = MariaGtidSet::new();
-                if count > 0 {
-                    set.add(0, 1, count as u64);
-                }
-                Some(GtidSet::MariaDb(set))
+    /// `gtid_executed`: without an order it has gaps.
+    fn executed(&self) -> Option<GtidSet> {
+        let mut set = self.gtids(0..self.visible.min(self.length()))?;
+        for transaction in &self.history[self.visible.min(self.length())..self.length()] {
+            if let (true, Some(gtid)) = (transaction.carried_out, &transaction.gtid) {
+                set.add(gtid);
             }
-            Flavor::Mysql if self.variant.gtid => {
-                let mut set = MysqlGtidSet::new();
-                for number in 1..=count as u64 {
-                    set.add(self.uuid, "", number);
-                }
-                Some(GtidSet::Mysql(set))
-            }
-            Flavor::Mysql => None,
+        }
+        Some(set)
+    }
+
+    /// `gtid_purged`.
+    fn purged_gtids(&self) -> MysqlGtidSet {
+        match self.gtids(0..self.purged_transactions()) {
+            Some(GtidSet::Mysql(set)) => set,
+            _ => MysqlGtidSet::new(),
         }
     }
 
-    /// Whether a set has the transaction of a number.
-    pub(super) fn has(&self, set: &GtidSet, number: u64) -> bool {
-        set.contains_one(&match self.variant.flavor {
-            Flavor::Mysql => Gtid::Mysql { uuid: self.uuid, tag: String::new(), number },
-            Flavor::MariaDb => Gtid::MariaDb { domain: 0, server: 1, sequence: number },
-        })
+    /// Transactions in files that are not there any more.
+    pub(super) fn purged_transactions(&self) -> usize {
+        let last = self.files[..self.purged].iter().flat_map(|file| &file.events).map(|event| event.number).max();
+        last.unwrap_or(0) as usize
     }
 
+    fn gtids(&self, transactions: std::ops::Range<usize>) -> Option<GtidSet> {
+        let mut set = match self.variant.flavor {
+            Flavor::MariaDb => GtidSet::MariaDb(MariaGtidSet::new()),
+            Flavor::Mysql if self.variant.gtid => GtidSet::Mysql(MysqlGtidSet::new()),
+            Flavor::Mysql => return None,
+        };
+        for gtid in self.history[transactions].iter().filter_map(|transaction| transaction.gtid.as_ref()) {
+            set.add(gtid);
+        }
+        Some(set)
+    }
+
+    /// Whether a set has the transaction of a number from 1 on.
+    pub(super) fn has(&self, set: &GtidSet, number: u64) -> bool {
+        let transaction = self.history.get((number as usize).saturating_sub(1));
+        transaction.and_then(|transaction| transaction.gtid.as_ref()).is_some_and(|gtid| set.contains_one(gtid))
+    }
+
+    /// How many transactions of the log lie before a position.
     pub(super) fn covered(&self, position: &Position) -> usize {
         match (&position.gtid, &position.file) {
-            (Some(set), _) => {
-                let numbers: Vec<u64> = (1..=self.history.len() as u64).collect();
-                numbers.partition_point(|number| self.has(set, *number))
-            }
+            (Some(set), _) => self
+                .history
+                .partition_point(|transaction| transaction.gtid.as_ref().is_some_and(|gtid| set.contains_one(gtid))),
             (None, Some(file)) => self.history.partition_point(|transaction| transaction.end <= *file),
             (None, None) => 0,
         }
     }
+}
+
+/// Whether two transactions have something in common.
+fn concern_each_other(one: &[Effect], other: &[Effect]) -> bool {
+    one.iter().any(|a| {
+        other.iter().any(|b| match (a, b) {
+            (Effect::Rows(table, ours), Effect::Rows(same, theirs)) if table == same => {
+                let ours: BTreeSet<i64> = ours.iter().flat_map(keys_of).collect();
+                theirs.iter().flat_map(keys_of).any(|key| ours.contains(&key))
+            }
+            (Effect::Rows(table, _) | Effect::Schema(table, _), Effect::Rows(same, _) | Effect::Schema(same, _)) => {
+                table == same && !matches!((a, b), (Effect::Rows(..), Effect::Rows(..)))
+            }
+        })
+    })
 }

@@ -1,9 +1,13 @@
 //! A MySQL or MariaDB server in the world: real event bytes, a model of everything else.
 //!
-//! [`table`]: tables, rows and what is done to them. [`events`]: the log's bytes. [`engine`]: transactions, the log and what of it
-//! is visible. [`server`]: the connections that capture makes.
+//! [`table`]: tables, rows and what is done to them. `events`: the log's bytes, `log`: its files. [`engine`]: transactions and what
+//! of them is visible. `replica`: another server in the place of this one. [`server`]: the connections that capture makes. [`sql`]:
+//! the statements that do on a real server what was done here.
 
 pub mod engine;
 mod events;
+mod log;
+mod replica;
 pub mod server;
+pub mod sql;
 pub mod table;

@@ -383,16 +383,20 @@ type Framed = mysql_async::Result<mysql_async::binlog::events::Event>;
 
 impl Dump {
     fn open(engine: &Engine, link: &Link, position: &Position, heartbeat: Duration) -> Result<Self> {
-        if engine.covered(position) > engine.history.len() {
+        if engine.covered(position) > engine.length() {
             return Err(Error::new(Code::OtherServer, "the server lacks transactions that were captured"));
         }
-        let (mut file, mut event) = (0, 0);
+        if position.gtid.is_some() && engine.covered(position) < engine.purged_transactions() {
+            return Err(Error::new(Code::PositionPurged, "the binlog position that is needed was purged"));
+        }
+        let (mut file, mut event) = (engine.purged, 0);
         let mut offset = 4;
         if let (None, Some(start)) = (&position.gtid, &position.file) {
             file = engine
                 .files
                 .iter()
                 .position(|file| file.name == start.file)
+                .filter(|file| *file >= engine.purged)
                 .ok_or_else(|| Error::new(Code::PositionPurged, "the file is not there"))?;
             offset = start.offset.max(4);
             event = engine.files[file].events.partition_point(|event| event.start < offset);
@@ -411,7 +415,7 @@ impl Dump {
         dump.announce(engine, offset);
         if event > 0 {
             let description = &engine.files[file].events[0];
-            dump.waiting.push_back(description.body.event(description.timestamp, 1, 0, 0));
+            dump.waiting.push_back(description.body.event(description.timestamp, description.server_id, 0, 0));
         }
         Ok(dump)
     }
@@ -438,7 +442,7 @@ impl Dump {
             self.event += 1;
             let is_known = logged.number > 0 && self.known.as_ref().is_some_and(|set| engine.has(set, logged.number));
             if !is_known {
-                self.waiting.push_back(logged.body.event(logged.timestamp, 1, logged.end, 0));
+                self.waiting.push_back(logged.body.event(logged.timestamp, logged.server_id, logged.end, 0));
             }
         }
     }
