@@ -120,7 +120,7 @@ mod tests {
         let whole = snapshot("ours");
         publish_once(&store, &table, &prepared(3, &whole)).await;
         let cut = &whole[..whole.len() / 2];
-        for damaged in [cut, &whole.replace("\"totalRecordCount\" : 7", "\"totalRecordCount\" : 5"), ""] {
+        for damaged in [cut, &whole.replace("\"totalRecordCount\": 7", "\"totalRecordCount\": 5"), ""] {
             assert_ne!(damaged, whole);
             let path = TablePaths::new(table.clone()).snapshot(3);
             write(&*store, &path, Bytes::from(damaged.to_owned())).await.unwrap();
