@@ -275,11 +275,14 @@ impl Run {
         let recent = self.world.chance(0.7);
         let paths = self.disk.newest_paths(if recent { 20 } else { usize::MAX });
         let mut paths: Vec<_> = paths.into_iter().filter(|path| !is_of_others(path)).collect();
+        if self.world.chance(0.5) && paths.iter().any(|path| path.as_ref().ends_with(".parquet")) {
+            paths.retain(|path| path.as_ref().ends_with(".parquet"));
+        }
         if paths.is_empty() {
             return;
         }
         let path = paths.swap_remove(self.world.below(paths.len() as u64) as usize);
-        let damage = match self.world.below(3) {
+        let damage = match self.world.below(5) {
             0 => Damage::Cut(self.world.draw(rand::Rng::random::<f64>)),
             // Nobody can know of a record that was there and is gone.
             1 if !path.as_ref().contains("/checkpoint/") && !path.as_ref().contains("/owner/") => Damage::Gone,

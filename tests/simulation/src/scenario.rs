@@ -36,6 +36,8 @@ pub struct Scenario {
     pub longest_lag: Duration,
     /// The longest time that an event is on its way from the server.
     pub stream_lag: Duration,
+    /// How many of the transactions do something at their end and undo it.
+    pub undone: f64,
     /// The mean times between events.
     pub writes_every: Duration,
     /// Schema changes.
@@ -103,6 +105,7 @@ impl Scenario {
             storms: if world.chance(0.6) { world.draw(|random| random.random::<f64>()) } else { 0.0 },
             longest_lag: if world.chance(0.25) { ms(400, 3000) } else { ms(1, 400) },
             stream_lag: if world.chance(0.3) { ms(5, 400) } else { Duration::from_millis(4) },
+            undone: if world.chance(0.5) { 0.08 } else { 0.0 },
             writes_every: ms(8, 80),
             schema_changes_every: sometimes(0.4, 800, 5000),
             rotates_every: sometimes(0.5, 500, 5000),
@@ -114,7 +117,7 @@ impl Scenario {
             freezes_every: sometimes(0.2, 2000, 8000),
             stops_every: sometimes(0.2, 2000, 8000),
             holders_every: sometimes(0.3, 200, 2000),
-            damage_after: sometimes(0.06, 300, 10_000),
+            damage_after: sometimes(0.12, 300, 10_000),
         }
     }
 

@@ -9,7 +9,7 @@ use crate::scenario::Scenario;
 type LeaveOut = fn(&mut Scenario);
 
 /// What can be left out of a world, by name.
-pub const PARTS: [(&str, LeaveOut); 20] = [
+pub const PARTS: [(&str, LeaveOut); 21] = [
     ("crashes", |scenario| scenario.crashes_every = Duration::ZERO),
     ("freezes", |scenario| scenario.freezes_every = Duration::ZERO),
     ("stops", |scenario| scenario.stops_every = Duration::ZERO),
@@ -24,6 +24,7 @@ pub const PARTS: [(&str, LeaveOut); 20] = [
     ("damage", |scenario| scenario.damage_after = Duration::ZERO),
     ("hosts", |scenario| scenario.hosts = 1),
     ("tables", |scenario| scenario.tables = 1),
+    ("undone", |scenario| scenario.undone = 0.0),
     ("prepared", |scenario| scenario.prepared = 0),
     ("changelog", |scenario| scenario.options.changelog = false),
     ("disorder", |scenario| scenario.variant.unordered = false),

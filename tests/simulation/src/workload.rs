@@ -38,7 +38,7 @@ impl Run {
             effects.extend(self.transfer());
         }
         if !effects.is_empty() && self.mysql.is_open("") {
-            let undone = if self.world.chance(0.05) { self.undone(&effects) } else { Vec::new() };
+            let undone = if self.world.chance(self.scenario.undone) { self.undone(&effects) } else { Vec::new() };
             self.mysql.commit(effects, &undone, self.lag());
         }
     }

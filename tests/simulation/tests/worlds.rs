@@ -102,3 +102,43 @@ fn requests_that_are_never_answered() {
         scenario.lasts = Duration::from_secs(5);
     });
 }
+
+/// An object is damaged, and processes begin anew: a published snapshot that was cut short was taken for another writer's.
+#[test]
+fn damaged_objects_are_named() {
+    let mut named = 0;
+    for seed in 6000..6060 {
+        let outcome = run_shaped(seed, false, |scenario| {
+            scenario.damage_after = Duration::from_secs(1);
+            scenario.crashes_every = Duration::from_secs(1);
+            scenario.lasts = Duration::from_secs(6);
+        });
+        check(&outcome);
+        named += u64::from(outcome.damage_named);
+    }
+    assert!(named > 10, "somebody reads what was damaged");
+}
+
+/// Replicas take over, some before they have everything, and logs are deleted up to what was captured.
+#[test]
+fn another_server_takes_over() {
+    for flavor in [Flavor::Mysql, Flavor::MariaDb] {
+        look_at(7000..7030, |scenario| {
+            scenario.variant = Variant { flavor, gtid: true, unordered: false };
+            scenario.prepared = 0;
+            scenario.failovers_every = Duration::from_secs(1);
+            scenario.purges_every = Duration::from_millis(500);
+            scenario.rotates_every = Duration::from_millis(500);
+            scenario.lasts = Duration::from_secs(8);
+        });
+    }
+}
+
+/// What is undone and logged all the same does not count, whatever happens around it.
+#[test]
+fn transactions_that_undo_a_part() {
+    look_at(8000..8030, |scenario| {
+        scenario.undone = 0.5;
+        scenario.lasts = Duration::from_secs(6);
+    });
+}
