@@ -198,6 +198,11 @@ FAULTS = {
         "let verified = json_digest::verify(json, snapshot.id, properties);\n"
         "            if !PLANTED { verified.map_err(|what| Error::corrupt(object, what))?; }",
     ),
+    "a lease that is over is a damaged one": (
+        "storage/src/checkpoint/lease.rs",
+        "Err(Error::NotFound { .. }) if missing != Some(epoch) => missing = Some(epoch),",
+        "Err(Error::NotFound { .. }) if missing != Some(epoch) && !PLANTED => missing = Some(epoch),",
+    ),
     "an index file holds the newest deletions only": (
         "storage/src/table/writer.rs",
         "let deleted = deleted.remove(&meta.file_name).unwrap_or_default();",

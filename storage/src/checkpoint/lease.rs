@@ -86,30 +86,33 @@ impl Lease {
         holder_is_dead: &(dyn Fn(&Holder) -> bool + Send + Sync),
     ) -> Result<Claim> {
         let directory = source_directory(source).join("owner");
-        let newest = epochs(&store, &directory).await?.pop();
-        if let Some(epoch) = newest {
-            let (holder, released) = read_holder(&store, &directory, epoch).await?;
+        let newest = newest(&store, &directory).await?;
+        if let Some((_, holder, released)) = newest.as_ref() {
             let age = clock.now_ms().saturating_sub(holder.renewed_at_ms);
             // A holder's clock may be ahead of ours; its renewals then seem to come from the future, but do come.
-            if !released && age < LEASE_TTL_MS && !holder_is_dead(&holder) {
-                return Ok(Claim::Held(holder));
+            if !released && age < LEASE_TTL_MS && !holder_is_dead(holder) {
+                return Ok(Claim::Held(holder.clone()));
             }
         }
-        let epoch = newest.unwrap_or(0) + 1;
+        let epoch = newest.map_or(0, |(epoch, ..)| epoch) + 1;
         let now = clock.now_ms();
         let holder = Holder { since_ms: now, renewed_at_ms: now, ..me };
         let path = epoch_path(&directory, epoch);
         let bytes = Bytes::from(serde_json::to_vec(&holder).expect("a struct of strings and numbers is always JSON"));
         let found = match create_if_absent(&*store, &path, bytes.clone()).await {
             Ok(CreateOutcome::Created) => bytes.clone(),
-            Ok(CreateOutcome::Exists) => store::read(&*store, &path).await?,
+            // It may be over and deleted already.
+            Ok(CreateOutcome::Exists) => store::read_optional(&*store, &path).await?.unwrap_or_default(),
             Err(error @ Error::Unknown { .. }) => store::read(&*store, &path).await.map_err(|_| error)?,
             Err(error) => return Err(error),
         };
         // Epochs are deleted when they are long over. If this attempt is so late that ours was, a later one exists.
-        let newest = epochs(&store, &directory).await?.pop().unwrap_or(epoch);
-        if found != bytes || newest != epoch {
-            return Ok(Claim::Held(read_holder(&store, &directory, newest).await?.0));
+        let last = epochs(&store, &directory).await?.pop().unwrap_or(epoch);
+        if found != bytes || last != epoch {
+            let (_, holder, _) = self::newest(&store, &directory)
+                .await?
+                .ok_or_else(|| Error::conflict(path.as_ref(), "the source was taken by another owner"))?;
+            return Ok(Claim::Held(holder));
         }
         let lease = Self { store, directory, epoch, holder, clock };
         lease.forget_old_epochs().await;
@@ -119,8 +122,7 @@ impl Lease {
     /// Who holds `source` now, if anyone does.
     pub async fn current(store: &StoreRef, source: Uuid, clock: &dyn Clock) -> Result<Option<Holder>> {
         let directory = source_directory(source).join("owner");
-        let Some(epoch) = epochs(store, &directory).await?.pop() else { return Ok(None) };
-        let (holder, released) = read_holder(store, &directory, epoch).await?;
+        let Some((_, holder, released)) = newest(store, &directory).await? else { return Ok(None) };
         let lives = !released && clock.now_ms().saturating_sub(holder.renewed_at_ms) < LEASE_TTL_MS;
         Ok(lives.then_some(holder))
     }
@@ -206,6 +208,19 @@ async fn epochs(store: &StoreRef, directory: &Path) -> Result<Vec<u64>> {
     let mut epochs: Vec<u64> = listed.iter().filter_map(|object| object.location.filename()?.parse().ok()).collect();
     epochs.sort_unstable();
     Ok(epochs)
+}
+
+/// The newest epoch, its holder with the last renewal, and whether it has given the source back.
+async fn newest(store: &StoreRef, directory: &Path) -> Result<Option<(u64, Holder, bool)>> {
+    let mut missing = None;
+    loop {
+        let Some(epoch) = epochs(store, directory).await?.pop() else { return Ok(None) };
+        match read_holder(store, directory, epoch).await {
+            // Between the two questions others took the source, twice, and this epoch was forgotten.
+            Err(Error::NotFound { .. }) if missing != Some(epoch) => missing = Some(epoch),
+            other => return other.map(|(holder, released)| Some((epoch, holder, released))),
+        }
+    }
 }
 
 /// The holder of an epoch, with its last renewal, and whether it has given the source back.

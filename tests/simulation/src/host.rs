@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tidegate_cdc::capture::{CaptureEnv, CaptureHandle, CaptureJob};
-use tidegate_cdc::source::definition::SourceDefinition;
+use tidegate_cdc::source::definition::{CaptureOptions, SourceDefinition};
 use tidegate_storage::checkpoint::Holder;
 use tidegate_storage::random::{Random, SeededRandom};
 use tidegate_storage::store::StoreRef;
@@ -175,6 +175,27 @@ impl Host {
                 Ok(number) => note!(world, "{name} was answered: checkpoint {number}"),
                 Err(error) => note!(world, "{name} was answered: {error}"),
             }
+        });
+    }
+
+    /// Whoever starts the source here again does so with other options.
+    pub fn change_options(&mut self, change: impl FnOnce(&mut CaptureOptions)) {
+        change(&mut self.definition.options);
+        note!(self.world, "{} has other options: {:?}", self.name, self.definition.options);
+    }
+
+    /// Asks for a table to be merged into as few files as possible; `choose` picks it among so many.
+    pub fn compact(&self, choose: impl FnOnce(usize) -> usize) {
+        let Some(running) = &self.running else { return };
+        let view = running.job.view();
+        let tables: Vec<_> = view.tables.iter().filter(|table| table.merges.is_some()).collect();
+        let Some(table) = tables.get(choose(tables.len())) else { return };
+        let Some(merges) = table.merges.clone() else { return };
+        let (world, name, table) = (self.world.clone(), self.name, table.table_name.clone());
+        note!(world, "{name} is asked to merge {table}");
+        running.runtime.spawn(async move {
+            let merged = merges.merge_all().await;
+            note!(world, "{name} has merged {table}: {merged}");
         });
     }
 

@@ -354,6 +354,14 @@ impl Run {
         if self.every(self.scenario.stops_every) {
             let index = self.world.below(self.hosts.len() as u64) as usize;
             self.hosts[index].stop();
+            if self.world.chance(0.5) {
+                let world = self.world.clone();
+                self.hosts[index].change_options(|options| self.scenario.redraw(&world, options));
+            }
+        }
+        if self.every(self.scenario.compactions_every) {
+            let index = self.world.below(self.hosts.len() as u64) as usize;
+            self.hosts[index].compact(|tables| self.world.below(tables as u64) as usize);
         }
         if self.hosts.len() == 1
             && self.every(Duration::from_millis(700))

@@ -58,6 +58,8 @@ pub struct Scenario {
     pub freezes_every: Duration,
     /// Jobs that are told to stop.
     pub stops_every: Duration,
+    /// Tables that somebody wants merged.
+    pub compactions_every: Duration,
     /// Tags and consumers.
     pub holders_every: Duration,
     /// When an object in the store is damaged.
@@ -116,9 +118,21 @@ impl Scenario {
             crashes_every: sometimes(0.6, 700, 6000),
             freezes_every: sometimes(0.2, 2000, 8000),
             stops_every: sometimes(0.2, 2000, 8000),
+            compactions_every: sometimes(0.3, 300, 3000),
             holders_every: sometimes(0.3, 200, 2000),
             damage_after: sometimes(0.12, 300, 10_000),
         }
+    }
+
+    /// Other options than those that a source has, of the kind that may change.
+    pub fn redraw(&self, world: &World, options: &mut CaptureOptions) {
+        let ms = |low: u64, high: u64| world.between(Duration::from_millis(low), Duration::from_millis(high));
+        options.checkpoint_interval = ms(60, 400);
+        options.snapshot_parallelism = 1 + world.below(3) as usize;
+        options.page_rows = 2 + world.below(self.keys) as usize;
+        options.range_rows = 3 + world.below(self.keys);
+        options.snapshot_time_retained = ms(500, 8000);
+        options.snapshot_num_retained_min = 1 + world.below(4) as usize;
     }
 
     /// How the way to the store is for a while.

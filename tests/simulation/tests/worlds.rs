@@ -142,3 +142,15 @@ fn transactions_that_undo_a_part() {
         scenario.lasts = Duration::from_secs(6);
     });
 }
+
+/// Processes stand still between listing the leases and reading the newest one, which is over and forgotten then.
+#[test]
+fn leases_change_while_processes_stand_still() {
+    look_at(9000..9040, |scenario| {
+        scenario.hosts = 3;
+        scenario.freezes_every = Duration::from_millis(600);
+        scenario.crashes_every = Duration::from_millis(400);
+        scenario.damage_after = Duration::ZERO;
+        scenario.lasts = Duration::from_secs(10);
+    });
+}

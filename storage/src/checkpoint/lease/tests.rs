@@ -150,6 +150,26 @@ async fn an_attempt_that_comes_late_does_not_succeed() {
 }
 
 #[tokio::test]
+async fn an_epoch_that_is_over_before_it_is_read_is_no_damage() {
+    let world = World::new();
+    world.acquire(1).await;
+    world.clock.advance(LEASE_TTL_MS);
+    // Epoch 1 is listed, and takes long to be read; meanwhile 2 and 3 come, and 1 is deleted.
+    world.store.inject(Operation::Get, "owner", Fault::Delay(std::time::Duration::from_millis(50)), 1);
+    let late = world.try_acquire(9, false);
+    let others = async {
+        tokio::task::yield_now().await;
+        for owner in 2..=4 {
+            world.acquire(owner).await;
+            world.clock.advance(LEASE_TTL_MS);
+        }
+        world.clock.advance(-1);
+    };
+    let (late, ()) = tokio::join!(late, others);
+    assert!(matches!(late.unwrap(), Claim::Held(holder) if holder.owner == Uuid::from_u128(4)));
+}
+
+#[tokio::test]
 async fn a_lost_answer_is_looked_up() {
     let world = World::new();
     world.store.inject(Operation::Create, "owner", Fault::LoseAnswer, 1);
