@@ -203,6 +203,11 @@ FAULTS = {
         "Err(Error::NotFound { .. }) if missing != Some(epoch) => missing = Some(epoch),",
         "Err(Error::NotFound { .. }) if missing != Some(epoch) && !PLANTED => missing = Some(epoch),",
     ),
+    "pages may come from another server": (
+        "cdc/src/capture/pages.rs",
+        "info.must_be(&self.expected)?;",
+        "if !PLANTED { info.must_be(&self.expected)?; }",
+    ),
     "an index file holds the newest deletions only": (
         "storage/src/table/writer.rs",
         "let deleted = deleted.remove(&meta.file_name).unwrap_or_default();",

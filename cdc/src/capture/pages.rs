@@ -88,6 +88,7 @@ pub(super) async fn reserve(memory: &Arc<Semaphore>, budget: usize, bytes: usize
 impl Readers {
     pub(super) fn start(
         server: &Arc<dyn SourceServer>,
+        info: &ServerInfo,
         options: &CaptureOptions,
         budget: usize,
     ) -> (Self, mpsc::Receiver<ReadEvent>) {
@@ -98,6 +99,7 @@ impl Readers {
         let tasks = (0..options.snapshot_parallelism.max(1)).map(|_| {
             let reader = Reader {
                 server: Arc::clone(server),
+                expected: info.clone(),
                 options: options.clone(),
                 queue: Arc::clone(&queue),
                 events: events.clone(),
@@ -128,6 +130,8 @@ impl Readers {
 
 struct Reader {
     server: Arc<dyn SourceServer>,
+    /// The server whose log is followed: pages of another one would be of another time.
+    expected: ServerInfo,
     options: CaptureOptions,
     queue: Arc<Mutex<mpsc::UnboundedReceiver<ReadJob>>>,
     events: mpsc::Sender<ReadEvent>,
@@ -222,7 +226,9 @@ impl Reader {
 
     async fn connected(&mut self) -> Result<&mut (Box<dyn SourceConnection>, ServerInfo), Error> {
         if self.conn.is_none() {
-            self.conn = Some(self.server.connect().await?);
+            let (conn, info) = self.server.connect().await?;
+            info.must_be(&self.expected)?;
+            self.conn = Some((conn, info));
         }
         Ok(self.conn.as_mut().expect("just connected"))
     }

@@ -157,7 +157,7 @@ impl Session<'_> {
         // The stream's rows, the snapshot's pages and what the writers buffer share the source's memory.
         let memory_bytes = options.memory_bytes / 4;
         let (work, queue) = mpsc::channel(256);
-        let (readers, mut reads) = Readers::start(self.server, options, options.memory_bytes / 2);
+        let (readers, mut reads) = Readers::start(self.server, &info, options, options.memory_bytes / 2);
         let upkeep = Arc::new(AtomicBool::new(false));
         let applier = Applier {
             store: self.env.store.clone(),
@@ -283,7 +283,7 @@ impl Session<'_> {
     ) -> Result<(Position, Vec<Matched>), Error> {
         for _ in 0..DEFINITION_ATTEMPTS {
             let expected = self.matching_names(conn, info).await?;
-            let lock = match self.server.lock_definitions(&Vec::from_iter(expected.iter().cloned())).await? {
+            let lock = match self.server.lock_definitions(info, &Vec::from_iter(expected.iter().cloned())).await? {
                 Asked::Locked(lock) => lock,
                 Asked::Missed(error) => {
                     info!(source = self.definition.name, %error, detail = error.detail, "a table is being changed; the start waits");

@@ -10,6 +10,7 @@ use async_trait::async_trait;
 use mysql_async::prelude::Queryable;
 
 use crate::error::{Code, Error, Result, Retry};
+use crate::mysql::ServerInfo;
 use crate::mysql::connect::{Conn, connect, query_failed};
 use crate::mysql::server::{Asked, DefinitionLock};
 use crate::mysql::snapshot::key::quote;
@@ -30,8 +31,13 @@ pub(crate) struct MetadataLock {
 impl MetadataLock {
     /// Locks tables, each as its database and its name, on a connection of its own: statements that the caller runs
     /// meanwhile may end a transaction. A table that cannot be read at all is left unlocked; whoever reads it says why.
-    pub(crate) async fn ask(connection: &ConnectionOptions, tables: &[(String, String)]) -> Result<Asked> {
-        let (conn, _) = connect(connection).await?;
+    pub(crate) async fn ask(
+        connection: &ConnectionOptions,
+        server: &ServerInfo,
+        tables: &[(String, String)],
+    ) -> Result<Asked> {
+        let (conn, now) = connect(connection).await?;
+        now.must_be(server)?;
         let mut lock = Self { conn };
         match lock.lock(tables).await {
             Ok(()) => Ok(Asked::Locked(Box::new(lock))),

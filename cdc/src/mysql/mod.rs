@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::error::{Code, Error, Result};
+
 pub mod binlog;
 pub mod catalog;
 pub mod charset;
@@ -53,6 +55,29 @@ pub struct ServerInfo {
 }
 
 impl ServerInfo {
+    /// Whether both are the same server. Behind one name may be several, one after the other or at once, and what one of
+    /// them says of its log and of its rows means nothing on another.
+    pub fn is_same_server(&self, other: &Self) -> bool {
+        (self.flavor, self.server_id, &self.server_uuid) == (other.flavor, other.server_id, &other.server_uuid)
+    }
+
+    /// Errors: [`Code::ConnectionLost`] if this is another server than `expected`: whoever began with that one has to
+    /// begin again.
+    pub fn must_be(&self, expected: &Self) -> Result<()> {
+        if self.is_same_server(expected) {
+            return Ok(());
+        }
+        let name = |info: &Self| match &info.server_uuid {
+            Some(uuid) => format!("{} {} with server_id {} ({uuid})", info.flavor, info.version, info.server_id),
+            None => format!("{} {} with server_id {}", info.flavor, info.version, info.server_id),
+        };
+        Err(Error::new(Code::ConnectionLost, "the server is another one than a moment ago").with_detail(format!(
+            "It was {}, and is {}. All connections of a source have to lead to one server.",
+            name(expected),
+            name(self)
+        )))
+    }
+
     /// Whether table names ignore case.
     pub fn folds_case(&self) -> bool {
         self.lower_case_table_names != 0

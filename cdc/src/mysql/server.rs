@@ -39,7 +39,7 @@ pub trait SourceServer: Debug + Send + Sync {
     /// A connection for pages to the server that `info` describes.
     async fn connect_for_rows(&self, info: &ServerInfo) -> Result<Box<dyn PageConnection>>;
 
-    /// The binlog from a position on; see [`open_stream`].
+    /// The binlog of the server that `info` describes from a position on; see [`open_stream`].
     async fn open_stream(
         &self,
         info: &ServerInfo,
@@ -48,9 +48,9 @@ pub trait SourceServer: Debug + Send + Sync {
         heartbeat: Duration,
     ) -> Result<EventStream>;
 
-    /// Keeps the definitions of tables as they are, each given as its database and its name, until the lock is released
+    /// Keeps the definitions of tables on the server that `info` describes as they are, each given as its database and its name, until the lock is released
     /// or dropped.
-    async fn lock_definitions(&self, tables: &[(String, String)]) -> Result<Asked>;
+    async fn lock_definitions(&self, info: &ServerInfo, tables: &[(String, String)]) -> Result<Asked>;
 }
 
 /// What came of asking for the locks.
@@ -163,8 +163,8 @@ impl SourceServer for NetworkServer {
         open_stream(&self.options, info, position, server_id, heartbeat).await
     }
 
-    async fn lock_definitions(&self, tables: &[(String, String)]) -> Result<Asked> {
-        MetadataLock::ask(&self.options, tables).await
+    async fn lock_definitions(&self, info: &ServerInfo, tables: &[(String, String)]) -> Result<Asked> {
+        MetadataLock::ask(&self.options, info, tables).await
     }
 }
 

@@ -90,6 +90,7 @@ pub async fn open_stream(
     if now.flavor != server.flavor {
         return Err(Error::new(Code::OtherServer, format!("the server is now {} {}", now.flavor, now.version)));
     }
+    now.must_be(server)?;
     check_resumable(&mut conn, &now, position).await?;
     let failed = |error| query_failed("the binlog could not be opened", error);
     let nanos = heartbeat.as_nanos().min(u128::from(u32::MAX) * 1_000_000_000);

@@ -140,8 +140,10 @@ impl SourceServer for Reached {
         Ok((Box::new(link), info))
     }
 
-    async fn connect_for_rows(&self, _: &ServerInfo) -> Result<Box<dyn PageConnection>> {
-        Ok(Box::new(self.open().await?.0))
+    async fn connect_for_rows(&self, info: &ServerInfo) -> Result<Box<dyn PageConnection>> {
+        let (link, now) = self.open().await?;
+        now.must_be(info)?;
+        Ok(Box::new(link))
     }
 
     async fn open_stream(
@@ -151,7 +153,8 @@ impl SourceServer for Reached {
         _: u32,
         heartbeat: Duration,
     ) -> Result<EventStream> {
-        let (link, _) = self.open().await?;
+        let (link, now) = self.open().await?;
+        now.must_be(info)?;
         let dump = link.ask("for its log", |engine| Dump::open(engine, &link, position, heartbeat)).await?;
         let events = stream::unfold(dump, async |mut dump| {
             let next = dump.next().await;
@@ -160,8 +163,9 @@ impl SourceServer for Reached {
         Ok(EventStream::new(Box::pin(events), info.flavor, heartbeat, None))
     }
 
-    async fn lock_definitions(&self, tables: &[(String, String)]) -> Result<Asked> {
-        let (link, _) = self.open().await?;
+    async fn lock_definitions(&self, info: &ServerInfo, tables: &[(String, String)]) -> Result<Asked> {
+        let (link, now) = self.open().await?;
+        now.must_be(info)?;
         let names: Vec<String> = tables.iter().map(|(_, name)| name.clone()).collect();
         let deadline = Instant::now() + Duration::from_secs(3);
         loop {
