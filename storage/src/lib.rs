@@ -24,5 +24,6 @@ pub mod random;
 pub mod store;
 pub mod table;
 pub mod workers;
+mod zstd_contexts;
 
 pub use error::{Error, ErrorKind, Result};

@@ -127,6 +127,11 @@ FAULTS = {
         "&& let Some(run) = runs.get_mut(page.range_index) && page.page.last_key.is_some() {\n"
         "run.state.after = page.page.last_key.clone(); }",
     ),
+    "a range is read from its beginning after a restart": (
+        "cdc/src/capture/coordinator.rs",
+        "range: run.state.range.clone(),\n                        after: run.state.after.clone(),",
+        "range: run.state.range.clone(),\n                        after: run.state.after.clone().filter(|_| !PLANTED),",
+    ),
     "a table is complete with its first range": (
         "cdc/src/capture/coordinator.rs",
         "let complete = runs.iter().all(|r| r.state.done);",

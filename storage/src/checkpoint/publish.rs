@@ -43,9 +43,9 @@ pub async fn publish(store: &StoreRef, table_path: &Path, prepared: &PreparedSna
         Ok(()) => {}
         Err(error @ Error::Conflict { .. }) => {
             // Ours may have been there and have been damaged since, which no other writer is to blame for.
-            let found = read(&**store, &path).await.map(|found| Snapshot::from_json(path.as_ref(), &found));
+            let found = read(&**store, &path).await.map(|found| damage(&path, &found, prepared));
             return match found {
-                Ok(Err(damage @ Error::Corrupt { .. })) => Err(damage),
+                Ok(Some(damage)) => Err(damage),
                 _ => Ok(PublishOutcome::Conflicted(error)),
             };
         }
@@ -63,6 +63,20 @@ pub async fn publish(store: &StoreRef, table_path: &Path, prepared: &PreparedSna
         tracing::debug!(table = %table_path, %error, "the hint for the earliest snapshot was not written");
     }
     Ok(PublishOutcome::Published)
+}
+
+/// Why a snapshot that is not the prepared one is no whole snapshot.
+fn damage(path: &Path, found: &[u8], prepared: &PreparedSnapshot) -> Option<Error> {
+    match (Snapshot::from_json(path.as_ref(), found), Snapshot::from_json("snapshot", prepared.json.as_bytes())) {
+        (Err(damage @ Error::Corrupt { .. }), _) => Some(damage),
+        // One of this source that is not as this source writes them: what its digest is known by may be what is damaged.
+        (Ok(found_one), Ok(ours))
+            if found_one.commit_user == ours.commit_user && found_one.to_digested_json().as_bytes() != found =>
+        {
+            Some(Error::corrupt(path.as_ref(), "it is this source's, and its digest is missing"))
+        }
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -120,7 +134,11 @@ mod tests {
         let whole = snapshot("ours");
         publish_once(&store, &table, &prepared(3, &whole)).await;
         let cut = &whole[..whole.len() / 2];
-        for damaged in [cut, &whole.replace("\"totalRecordCount\": 7", "\"totalRecordCount\": 5"), ""] {
+        let (another, unsealed) = (
+            whole.replace("\"totalRecordCount\": 7", "\"totalRecordCount\": 5"),
+            whole.replace("tidegate.crc32", "tidegate.crc22"),
+        );
+        for damaged in [cut, &another, &unsealed, ""] {
             assert_ne!(damaged, whole);
             let path = TablePaths::new(table.clone()).snapshot(3);
             write(&*store, &path, Bytes::from(damaged.to_owned())).await.unwrap();

@@ -8,6 +8,7 @@ use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use crate::error::{Error, Result};
+use crate::zstd_contexts;
 
 /// The layout this program writes and the newest it reads.
 pub const FORMAT: u32 = 1;
@@ -129,20 +130,13 @@ const MAGIC: &str = "tidegate-checkpoint 1";
 const MAX_HEADER: usize = 256;
 /// Bodies from this size on are compressed.
 const COMPRESS_FROM: usize = 4096;
-const COMPRESSION_LEVEL: i32 = 1;
-/// Largest body that is read: a record of some hundred thousand tables.
-const MAX_BODY: usize = 1 << 30;
 
 impl CheckpointRecord {
     /// The bytes of the record's file: a line with the body's digest, and the body.
     pub fn encode(&self) -> Vec<u8> {
         let json = serde_json::to_vec(self).expect("a record of strings, numbers and JSON values is always JSON");
-        let (encoding, body) = if json.len() < COMPRESS_FROM {
-            ("json", json)
-        } else {
-            let compressed = zstd::bulk::compress(&json, COMPRESSION_LEVEL);
-            ("json+zstd", compressed.expect("the output buffer is sized by zstd's own bound"))
-        };
+        let (encoding, body) =
+            if json.len() < COMPRESS_FROM { ("json", json) } else { ("json+zstd", zstd_contexts::compress(&json)) };
         let mut file =
             format!("{MAGIC} {encoding} {} sha256:{}\n", body.len(), hex(&Sha256::digest(&body))).into_bytes();
         file.extend_from_slice(&body);
@@ -170,7 +164,8 @@ impl CheckpointRecord {
         }
         let json = match encoding {
             "json" => body.to_vec(),
-            "json+zstd" => decompress(body).ok_or_else(|| corrupt("it cannot be decompressed"))?,
+            "json+zstd" => zstd_contexts::decompress(body)
+                .map_err(|error| corrupt(&format!("it cannot be decompressed: {error}")))?,
             _ => return Err(corrupt("its encoding is not known")),
         };
         /// Read first, so that a record of a later layout is not called corrupt.
@@ -187,13 +182,6 @@ impl CheckpointRecord {
         }
         serde_json::from_slice(&json).map_err(|e| corrupt(&e.to_string()))
     }
-}
-
-fn decompress(body: &[u8]) -> Option<Vec<u8>> {
-    // The frame says how large its content is, because it was compressed in one go.
-    let size = zstd::zstd_safe::get_frame_content_size(body).ok()??;
-    let size = usize::try_from(size).ok().filter(|size| *size <= MAX_BODY)?;
-    zstd::bulk::decompress(body, size).ok()
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -16,6 +16,7 @@ use serde::de::DeserializeOwned;
 
 pub(super) use self::decoder::Decoder;
 use crate::error::{Error, Result};
+use crate::zstd_contexts;
 
 const MAGIC: &[u8] = b"Obj\x01";
 const SYNC_LENGTH: usize = 16;
@@ -25,7 +26,6 @@ const CHECKSUM: &str = "tidegate.crc32";
 const NO_CHECKSUM: &str = "00000000";
 /// Records a block, so that a reader need not hold a large manifest uncompressed.
 const BLOCK_RECORDS: usize = 4096;
-const COMPRESSION_LEVEL: i32 = 1;
 
 /// A record that can be written in its fixed schema.
 pub(super) trait Record: DeserializeOwned {
@@ -105,7 +105,7 @@ pub(super) fn encode<T: Record>(records: &[T]) -> Vec<u8> {
         for record in records {
             record.encode(&mut data);
         }
-        blocks.push((records.len(), compress(&data.0)));
+        blocks.push((records.len(), zstd_contexts::compress(&data.0)));
     }
     let sync = sync_marker(&schema, &blocks);
     let mut body = Encoder::default();
@@ -129,12 +129,6 @@ pub(super) fn encode<T: Record>(records: &[T]) -> Vec<u8> {
     let checksum = format!("{:08x}", crc32fast::hash(&file.0));
     file.0[digits..digits + NO_CHECKSUM.len()].copy_from_slice(checksum.as_bytes());
     file.0
-}
-
-fn compress(data: &[u8]) -> Vec<u8> {
-    let mut compressor = zstd::bulk::Compressor::new(COMPRESSION_LEVEL).expect("the level is in zstd's range");
-    compressor.include_checksum(true).expect("a frame may always have a checksum");
-    compressor.compress(data).expect("the output buffer is sized by zstd's own bound")
 }
 
 /// What separates blocks. Any value will do; taking it from the content makes equal records equal files.
@@ -227,7 +221,7 @@ fn decode_own<T: Record>(header: &Header<'_>) -> Option<Vec<T>> {
         if blocks.raw(SYNC_LENGTH)? != header.sync {
             return None;
         }
-        let data = zstd::stream::decode_all(compressed).ok()?;
+        let data = zstd_contexts::decompress(compressed).ok()?;
         let mut data = Decoder(&data);
         for _ in 0..count {
             records.push(T::decode(&mut data)?);

@@ -4,9 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::array::AsArray;
 use arrow::datatypes::Int8Type;
-use arrow::util::display::{ArrayFormatter, FormatOptions};
 use futures::FutureExt;
 use object_store::path::Path;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
@@ -16,22 +15,19 @@ use tidegate_storage::checkpoint::{CheckpointLog, CheckpointState, PreparedSnaps
 use tidegate_storage::paimon::manifest::{decode_manifest, decode_manifest_list};
 use tidegate_storage::paimon::{Snapshot, TablePaths};
 use tidegate_storage::store::{self, StoreRef};
-use tidegate_storage::table::{LiveFile, TableVersion};
+use tidegate_storage::table::TableVersion;
 use uuid::Uuid;
 
+use crate::mysql::durable::Durable;
 use crate::mysql::engine::Mysql;
 use crate::mysql::table::{Effect, Tables, apply};
 use crate::note;
+use crate::rows::{Files, Rows, Texts, texts};
 use crate::store::{Direct, Disk};
 use crate::world::World;
 
-/// A row: its values as texts under the names of their columns, without those that are NULL.
-type Texts = BTreeMap<String, String>;
-/// Rows by key.
-type Rows = BTreeMap<String, Texts>;
-
 /// At each so many checkpoints everything is read again.
-const READ_AGAIN_EVERY: u64 = 4;
+const READ_AGAIN_EVERY: u64 = 8;
 
 /// Looks at all checkpoints of a source.
 pub struct Checker {
@@ -52,8 +48,7 @@ pub struct Checker {
     follows: bool,
     /// Tables that a statement has changed or emptied, which a changelog does not say.
     altered: BTreeSet<String>,
-    /// Decoded data files.
-    files: BTreeMap<Path, Vec<BTreeMap<i32, Option<String>>>>,
+    files: Files,
     /// Checkpoints that were looked at.
     pub checkpoints: u64,
     /// Tables that were compared with the database.
@@ -78,7 +73,7 @@ impl Checker {
             right: BTreeMap::new(),
             follows,
             altered: BTreeSet::new(),
-            files: BTreeMap::new(),
+            files: Files::default(),
             checkpoints: 0,
             compared: 0,
             followed: 0,
@@ -88,6 +83,21 @@ impl Checker {
     /// How many transactions of the log the last checkpoint covers.
     pub fn covered(&self) -> usize {
         self.replayed_to
+    }
+
+    /// What the last checkpoint holds.
+    pub fn durable(&self) -> Durable {
+        let mut ranges = BTreeMap::new();
+        for (name, table) in self.last.iter().flat_map(|state| &state.tables) {
+            let state = serde_json::from_value::<TableState>(table.capture.clone());
+            let of_table = match state.map(|state| state.phase) {
+                Ok(TablePhase::Snapshot { ranges }) => ranges,
+                Ok(TablePhase::Streaming) => Vec::new(),
+                _ => continue,
+            };
+            ranges.insert(name.split('.').next_back().unwrap_or_default().to_owned(), of_table);
+        }
+        Durable { transactions: self.replayed_to, ranges }
     }
 
     /// Whether every table was complete in the last checkpoint.
@@ -123,11 +133,33 @@ impl Checker {
         }
     }
 
+    fn has_checkpoint(&self, number: u64) -> bool {
+        self.disk.contains(&CheckpointLog::new(Arc::clone(&self.store), self.source).path(number))
+    }
+
     fn examine(&mut self) -> Result<(), String> {
         let log = CheckpointLog::new(Arc::clone(&self.store), self.source);
-        let state = now(log.recover()).map_err(|error| format!("the state cannot be recovered: {error}"))?;
-        let state = state.ok_or("a checkpoint was there and is gone")?;
+        let recover = || {
+            let state = now(log.recover()).map_err(|error| format!("the state cannot be recovered: {error}"))?;
+            state.ok_or_else(|| "a checkpoint was there and is gone".to_owned())
+        };
         let before = self.last.as_ref().map_or(0, |state| state.number);
+        let follows = self.last.clone().and_then(|mut state| {
+            state.apply(now(log.read(before + 1)).ok()?);
+            Some(state)
+        });
+        let state = match follows {
+            Some(state) if !self.checkpoints.is_multiple_of(READ_AGAIN_EVERY) && !self.has_checkpoint(before + 2) => {
+                state
+            }
+            follows => {
+                let recovered = recover()?;
+                if follows.is_some_and(|state| state != recovered) {
+                    return Err(format!("checkpoint {} changes the one before into another one", recovered.number));
+                }
+                recovered
+            }
+        };
         if state.number != before + 1 {
             return Err(format!("checkpoint {} follows {before}", state.number));
         }
@@ -313,65 +345,9 @@ impl Checker {
     fn rows(&mut self, name: &str, path: &str, snapshot: &PreparedSnapshot) -> Result<Rows, String> {
         let version = now(TableVersion::load(&self.store, &Path::from(path), &snapshot.json))
             .map_err(|error| format!("{name}: snapshot {} cannot be read: {error}", snapshot.id))?;
-        let mut all = Rows::new();
-        for file in &version.files {
-            for row in self.live_rows(&version, file).map_err(|error| format!("{name}: {}: {error}", file.path))? {
-                let value = |field: &tidegate_storage::paimon::Field| {
-                    Some((field.name.clone(), row.get(&field.id).cloned().flatten()?))
-                };
-                let row: Texts = version.schema.fields.iter().filter_map(value).collect();
-                let key = row.get("id").cloned().ok_or("a row without a key")?;
-                if all.insert(key.clone(), row).is_some() {
-                    return Err(format!("{name}: key {key} is live twice in snapshot {}", snapshot.id));
-                }
-            }
-        }
-        if all.len() as u64 != version.row_count() {
-            return Err(format!("{name}: {} rows are {} by the metadata", all.len(), version.row_count()));
-        }
-        Ok(all)
+        now(self.files.rows(&self.store, &version))
+            .map_err(|error| format!("{name}: snapshot {}: {error}", snapshot.id))
     }
-
-    /// The values of the live rows of a file by the ids of their fields.
-    fn live_rows(
-        &mut self,
-        version: &TableVersion,
-        file: &LiveFile,
-    ) -> Result<Vec<BTreeMap<i32, Option<String>>>, String> {
-        if !self.files.contains_key(&file.path) {
-            let schema = version.schemas.get(&(file.meta.schema_id as u64)).ok_or("its schema is missing")?;
-            let bytes = now(store::read(&*self.store, &file.path)).map_err(|error| error.to_string())?;
-            if bytes.len() as i64 != file.meta.file_size {
-                return Err("its size is not what the manifest says".to_owned());
-            }
-            let reader = ParquetRecordBatchReaderBuilder::try_new(bytes).and_then(|builder| builder.build());
-            let mut rows = Vec::new();
-            for batch in reader.map_err(|error| error.to_string())? {
-                let batch = batch.map_err(|error| error.to_string())?;
-                let columns: Vec<(i32, Vec<Option<String>>)> = schema
-                    .fields
-                    .iter()
-                    .map(|field| Ok((field.id, texts(batch.column_by_name(&field.name).ok_or("a column is missing")?))))
-                    .collect::<Result<_, String>>()?;
-                rows.extend((0..batch.num_rows()).map(|row| {
-                    columns.iter().map(|(id, values)| (*id, values[row].clone())).collect::<BTreeMap<_, _>>()
-                }));
-            }
-            if rows.len() as i64 != file.meta.row_count {
-                return Err("its number of rows is not what the manifest says".to_owned());
-            }
-            self.files.insert(file.path.clone(), rows);
-        }
-        let is_dead = |row: usize| file.deleted.as_ref().is_some_and(|deleted| deleted.contains(row as u32));
-        let rows = self.files[&file.path].iter().enumerate();
-        Ok(rows.filter(|(row, _)| !is_dead(*row)).map(|(_, row)| row.clone()).collect())
-    }
-}
-
-fn texts(column: &ArrayRef) -> Vec<Option<String>> {
-    let options = FormatOptions::default();
-    let Ok(format) = ArrayFormatter::try_new(column.as_ref(), &options) else { return vec![None; column.len()] };
-    (0..column.len()).map(|row| column.is_valid(row).then(|| format.value(row).to_string())).collect()
 }
 
 fn tidegate_directory(source: Uuid) -> String {

@@ -12,6 +12,7 @@ pub mod history;
 pub mod host;
 mod kept;
 pub mod mysql;
+pub mod rows;
 pub mod run;
 pub mod scenario;
 pub mod shrink;

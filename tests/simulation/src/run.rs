@@ -87,6 +87,8 @@ pub(crate) struct Run {
     /// Names for columns and transactions.
     pub(crate) names: u64,
     crashes: u64,
+    /// Nobody can have a reason to read again what is durable.
+    reads_once: bool,
     /// Until when captures may have met a server that lacks what they know.
     behind_until: Duration,
 }
@@ -101,7 +103,8 @@ struct Reader {
 impl Run {
     pub(crate) fn new(world: World, scenario: Scenario) -> Self {
         let tables = first_tables(&world, &scenario);
-        let mysql = Mysql::new(world.clone(), scenario.variant, tables.clone(), scenario.stream_lag);
+        let mysql = Mysql::new(world.clone(), scenario.variant, tables.clone(), scenario.stream_lag)
+            .with_page_lag(scenario.page_lag);
         let disk = Disk::default();
         let id = Uuid::from_u128(7);
         let definition = SourceDefinition {
@@ -123,7 +126,12 @@ impl Run {
         // Nothing in a changelog says that a table was read again.
         let follows = scenario.options.changelog && scenario.prepared == 0;
         let checker = Checker::new(&world, &mysql, &disk, id, tables, follows);
+        // A checkpoint may appear late, another process may not know of it, and a schema change has a table read again.
+        let reads_once = scenario.storms == 0.0
+            && (scenario.hosts, scenario.prepared) == (1, 0)
+            && scenario.schema_changes_every.is_zero();
         let mut run = Self {
+            reads_once,
             world,
             scenario,
             mysql,
@@ -221,7 +229,11 @@ impl Run {
             let index = (first + index) % self.hosts.len();
             self.hosts[index].step(TICK);
         }
+        let before = self.checker.checkpoints;
         self.checker.look();
+        if self.reads_once && self.checker.checkpoints > before {
+            self.mysql.set_durable(self.checker.durable());
+        }
         if self.mysql.lacks() {
             // A process may have stood still since it asked.
             self.behind_until = self.world.now() + Duration::from_secs(40);
@@ -275,8 +287,9 @@ impl Run {
         let recent = self.world.chance(0.7);
         let paths = self.disk.newest_paths(if recent { 20 } else { usize::MAX });
         let mut paths: Vec<_> = paths.into_iter().filter(|path| !is_of_others(path)).collect();
-        if self.world.chance(0.5) && paths.iter().any(|path| path.as_ref().ends_with(".parquet")) {
-            paths.retain(|path| path.as_ref().ends_with(".parquet"));
+        let kind = [".parquet", ".parquet", "/snapshot-", ""][self.world.below(4) as usize];
+        if paths.iter().any(|path| path.as_ref().contains(kind)) {
+            paths.retain(|path| path.as_ref().contains(kind));
         }
         if paths.is_empty() {
             return;
@@ -286,12 +299,17 @@ impl Run {
             0 => Damage::Cut(self.world.draw(rand::Rng::random::<f64>)),
             // Nobody can know of a record that was there and is gone.
             1 if !path.as_ref().contains("/checkpoint/") && !path.as_ref().contains("/owner/") => Damage::Gone,
-            _ => Damage::Flipped(self.world.draw(rand::Rng::random::<f64>), self.world.below(8) as u32),
+            // The values of a data file stand before what describes them.
+            _ => Damage::Flipped(self.world.draw(rand::Rng::random::<f64>).powi(2), self.world.below(8) as u32),
         };
         note!(self.world, "{path} is damaged: {damage:?}");
         self.world.excuse(path.filename().unwrap_or_default());
         self.disk.damage(&path, damage);
         self.is_damaged = true;
+        if self.world.chance(0.5) {
+            // Merges read what nobody else does.
+            self.scenario.compactions_every = Duration::from_millis(300);
+        }
         if self.world.chance(0.7) {
             // A process that has just started reads more than one that goes on.
             let index = self.world.below(self.hosts.len() as u64) as usize;

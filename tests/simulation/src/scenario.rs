@@ -36,6 +36,8 @@ pub struct Scenario {
     pub longest_lag: Duration,
     /// The longest time that an event is on its way from the server.
     pub stream_lag: Duration,
+    /// The longest time that a page waits to be read, and then to be sent.
+    pub page_lag: Duration,
     /// How many of the transactions do something at their end and undo it.
     pub undone: f64,
     /// The mean times between events.
@@ -90,7 +92,7 @@ impl Scenario {
                 snapshot_parallelism: 1 + world.below(3) as usize,
                 page_rows: 2 + world.below(keys) as usize,
                 range_rows: 3 + world.below(keys),
-                memory_bytes: 4 << 20,
+                memory_bytes: if world.chance(0.2) { 16 << world.below(5) << 10 } else { 4 << 20 },
                 buckets: world.chance(0.7).then(|| 1 + world.below(3) as u32),
                 changelog: world.chance(0.2),
                 snapshot_time_retained: ms(500, 8000),
@@ -106,6 +108,7 @@ impl Scenario {
             lasts: ms(4000, 16_000),
             storms: if world.chance(0.6) { world.draw(|random| random.random::<f64>()) } else { 0.0 },
             longest_lag: if world.chance(0.25) { ms(400, 3000) } else { ms(1, 400) },
+            page_lag: if world.chance(0.3) { ms(10, 500) } else { Duration::ZERO },
             stream_lag: if world.chance(0.3) { ms(5, 400) } else { Duration::from_millis(4) },
             undone: if world.chance(0.5) { 0.08 } else { 0.0 },
             writes_every: ms(8, 80),
@@ -120,7 +123,7 @@ impl Scenario {
             stops_every: sometimes(0.2, 2000, 8000),
             compactions_every: sometimes(0.3, 300, 3000),
             holders_every: sometimes(0.3, 200, 2000),
-            damage_after: sometimes(0.12, 300, 10_000),
+            damage_after: sometimes(0.15, 300, 10_000),
         }
     }
 

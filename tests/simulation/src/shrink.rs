@@ -9,7 +9,7 @@ use crate::scenario::Scenario;
 type LeaveOut = fn(&mut Scenario);
 
 /// What can be left out of a world, by name.
-pub const PARTS: [(&str, LeaveOut); 22] = [
+pub const PARTS: [(&str, LeaveOut); 23] = [
     ("crashes", |scenario| scenario.crashes_every = Duration::ZERO),
     ("freezes", |scenario| scenario.freezes_every = Duration::ZERO),
     ("stops", |scenario| scenario.stops_every = Duration::ZERO),
@@ -32,7 +32,9 @@ pub const PARTS: [(&str, LeaveOut); 22] = [
     ("lag", |scenario| {
         scenario.longest_lag = Duration::from_millis(1);
         scenario.stream_lag = Duration::from_millis(1);
+        scenario.page_lag = Duration::ZERO;
     }),
+    ("short-memory", |scenario| scenario.options.memory_bytes = 4 << 20),
     ("keys", |scenario| scenario.keys = scenario.keys.min(12)),
     ("parallelism", |scenario| scenario.options.snapshot_parallelism = 1),
 ];

@@ -38,6 +38,8 @@ struct Objects {
 #[derive(Debug, Clone)]
 struct Object {
     bytes: Bytes,
+    /// As it was written, if it is damaged.
+    written: Option<Bytes>,
     modified_ms: i64,
     tag: u64,
 }
@@ -74,10 +76,12 @@ impl Disk {
         self.lock().objects.contains_key(path)
     }
 
-    /// Damages an object behind everybody's back.
+    /// Damages an object behind everybody's back, but for the examiner's, who has to tell what is shown from what was
+    /// written.
     pub fn damage(&self, path: &Path, damage: Damage) {
         let mut objects = self.lock();
         let Some(object) = objects.objects.get_mut(path) else { return };
+        object.written = Some(object.bytes.clone());
         let at = |share: f64, length: usize| ((share * length as f64) as usize).min(length.saturating_sub(1));
         match damage {
             Damage::Flipped(share, bit) => {
@@ -128,7 +132,7 @@ impl Objects {
         }
         self.writes += 1;
         let tag = self.writes;
-        if self.objects.insert(path.clone(), Object { bytes, modified_ms: now_ms, tag }).is_none() {
+        if self.objects.insert(path.clone(), Object { bytes, written: None, modified_ms: now_ms, tag }).is_none() {
             self.created.push(path.clone());
         }
         Ok(PutResult { e_tag: Some(tag.to_string()), version: None })
@@ -384,7 +388,7 @@ impl Requests for Client {
     }
 }
 
-/// The store as an examiner sees it: at once, and without changing the world.
+/// The store as an examiner sees it: at once, without changing the world, and as it was written.
 #[derive(Clone, Debug)]
 pub struct Direct(pub Disk);
 
@@ -402,11 +406,20 @@ impl Requests for Direct {
     async fn ask<T: Send + 'static>(
         &self,
         _: &'static str,
-        _: &Path,
+        path: &Path,
         _: bool,
         apply: impl Fn(&mut Objects, i64) -> Result<T> + Send + Sync + 'static,
     ) -> Result<T> {
-        apply(&mut self.0.lock(), 0)
+        let mut objects = self.0.lock();
+        let Some(written) = objects.objects.get(path).and_then(|object| object.written.clone()) else {
+            return apply(&mut objects, 0);
+        };
+        let damaged = objects.objects.get_mut(path).map(|object| std::mem::replace(&mut object.bytes, written));
+        let result = apply(&mut objects, 0);
+        if let (Some(object), Some(damaged)) = (objects.objects.get_mut(path), damaged) {
+            object.bytes = damaged;
+        }
+        result
     }
 }
 

@@ -158,6 +158,13 @@ impl EventStream {
         Self { events, flavor, heartbeat, place: Place::default(), payload_left: 0, skip_to }
     }
 
+    /// The same stream, whose framed events pass through something first, such as the faults of a test.
+    #[must_use]
+    pub fn through(mut self, pass: impl FnOnce(Events) -> Events) -> Self {
+        self.events = pass(self.events);
+        self
+    }
+
     /// The next event. Waits as long as the server sends heartbeats, which are events as well.
     ///
     /// A call that is cancelled loses nothing. After an error the stream is over.

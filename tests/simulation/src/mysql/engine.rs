@@ -15,6 +15,7 @@ use tidegate_cdc::source::position::{FilePosition, Gtid, GtidSet, MariaGtidSet, 
 use tokio::sync::watch;
 use uuid::Uuid;
 
+use super::durable::Durable;
 use super::events::{self, Begin, Statement};
 use super::log::{LogFile, Logged};
 use super::sql;
@@ -42,6 +43,8 @@ pub struct Mysql {
     pub(super) changes: watch::Sender<u64>,
     /// The longest time that an event is on its way.
     pub(super) stream_lag: Duration,
+    /// The longest time that a page waits to be read, and then to be sent.
+    pub(super) page_lag: Duration,
 }
 
 /// A transaction in the log.
@@ -102,6 +105,7 @@ pub(super) struct Engine {
     /// How many keep a table's definition as it is.
     pub(super) shared: BTreeMap<String, usize>,
     pub(super) up: bool,
+    pub(super) durable: Durable,
     /// Counts what ends all connections.
     pub(super) epoch: u64,
 }
@@ -136,10 +140,23 @@ impl Mysql {
             exclusive: BTreeSet::new(),
             shared: BTreeMap::new(),
             up: true,
+            durable: Durable::default(),
             epoch: 0,
         };
         engine.begin_file(0);
-        Self { world, engine: Arc::new(Mutex::new(engine)), changes: watch::Sender::new(0), stream_lag }
+        Self {
+            world,
+            engine: Arc::new(Mutex::new(engine)),
+            changes: watch::Sender::new(0),
+            stream_lag,
+            page_lag: Duration::ZERO,
+        }
+    }
+
+    /// The same server, whose pages take up to twice this.
+    pub fn with_page_lag(mut self, page_lag: Duration) -> Self {
+        self.page_lag = page_lag;
+        self
     }
 
     pub(super) fn world(&self) -> &World {

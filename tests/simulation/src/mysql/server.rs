@@ -28,6 +28,7 @@ use tidegate_cdc::source::position::{FilePosition, GtidSet, Position};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 
+use super::durable::number;
 use super::engine::{Engine, Mysql};
 use super::events;
 use super::table::{Row, Value};
@@ -295,13 +296,6 @@ impl SourceConnection for Link {
     async fn close(self: Box<Self>) {}
 }
 
-fn number(key: &[KeyValue]) -> i64 {
-    match key {
-        [KeyValue::Int(number)] => *number,
-        other => unreachable!("a key is one number, not {other:?}"),
-    }
-}
-
 #[async_trait]
 impl PageConnection for Link {
     async fn log_end(&mut self, _: &ServerInfo) -> Result<FilePosition> {
@@ -311,6 +305,12 @@ impl PageConnection for Link {
     async fn select(&mut self, query: &PageQuery<'_>, take: TakeRow<'_>) -> Result<()> {
         let names: Vec<String> = query.selected.iter().map(|name| name.trim_matches('`').to_owned()).collect();
         let (after, up_to) = (query.after.map(number), query.up_to.map(number));
+        if self.mysql.lock().durable.has_page(&query.table.name, after, up_to) {
+            let table = &query.table.name;
+            self.mysql.world().violate(format!("rows of {table} behind {after:?} are durable and are read again"));
+        }
+        let wait = || sleep(self.mysql.world().between(Duration::ZERO, self.mysql.page_lag));
+        wait().await;
         let (forms, rows) = self
             .with_rows(query.table, |table| {
                 let columns: Option<Vec<usize>> =
@@ -327,6 +327,7 @@ impl PageConnection for Link {
                 Ok((types.into_iter().map(form).collect::<Vec<_>>(), packets))
             })
             .await?;
+        wait().await;
         for row in rows {
             take(&forms, &row);
         }
@@ -389,6 +390,12 @@ impl Dump {
     fn open(engine: &Engine, link: &Link, position: &Position, heartbeat: Duration) -> Result<Self> {
         if engine.covered(position) > engine.length() {
             return Err(Error::new(Code::OtherServer, "the server lacks transactions that were captured"));
+        }
+        if engine.covered(position) < engine.durable.transactions {
+            let durable = engine.durable.transactions;
+            link.mysql
+                .world()
+                .violate(format!("the log is read from {position} on, and {durable} transactions are durable"));
         }
         if position.gtid.is_some() && engine.covered(position) < engine.purged_transactions() {
             return Err(Error::new(Code::PositionPurged, "the binlog position that is needed was purged"));
