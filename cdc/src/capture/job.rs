@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tidegate_storage::ErrorKind;
-use tidegate_storage::checkpoint::{Claim, Holder, Lease, is_retired};
+use tidegate_storage::checkpoint::{Claim, Holder, Lease, LeaseWatch, is_retired};
 use tidegate_storage::clock::Clock;
 use tidegate_storage::store::StoreRef;
 use tidegate_storage::store::watched::{Requests, Watched};
@@ -104,6 +104,7 @@ impl CaptureJob {
             attempts: 0,
             stopping: Arc::clone(&stopping),
             store_requests,
+            watched: LeaseWatch::default(),
         };
         let task = Arc::new(tokio::sync::Mutex::new(Some(tokio::spawn(runner.run()))));
         CaptureHandle { definition, control, views, statuses, task, stopping }
@@ -191,6 +192,8 @@ struct Runner {
     attempts: u32,
     stopping: Arc<AtomicBool>,
     store_requests: Requests,
+    /// The lease of another one.
+    watched: LeaseWatch,
 }
 
 impl Runner {
@@ -273,8 +276,8 @@ impl Runner {
         let (owner, dead) = (me.owner, Arc::clone(&self.env.holder_is_dead));
         // A lease of our own is a former attempt's that could not give it free.
         let is_over = move |holder: &Holder| holder.owner == owner || dead(holder);
-        let clock = Arc::clone(&self.env.clock);
-        let claim = Lease::acquire(self.env.store.clone(), self.definition.id, me, clock, &is_over).await?;
+        let (clock, store) = (Arc::clone(&self.env.clock), self.env.store.clone());
+        let claim = Lease::acquire(store, self.definition.id, me, clock, &is_over, &mut self.watched).await?;
         let lease = match claim {
             Claim::Acquired(lease) => lease,
             Claim::Held(holder) => {

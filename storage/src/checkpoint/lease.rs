@@ -2,7 +2,9 @@
 //!
 //! `sources/<uuid>/owner/<epoch>` is created conditionally and says who took the source; of several who try, one
 //! succeeds. The owner renews it in a second object beside it. When the renewals stop for [`LEASE_TTL_MS`], or the
-//! owner is known to be dead, the next epoch may be taken.
+//! owner is known to be dead, the next epoch may be taken. They have stopped if the last one is so old by its time stamp, or
+//! if it has been the same for so long before the eyes of the one who waits: a stamp from the future must not hold a source
+//! for years.
 //!
 //! The lease saves work: it keeps two owners from reading the same source. It is not what keeps the data right, since
 //! clocks differ and processes pause; that is the creation of checkpoint records, which only one can win.
@@ -67,6 +69,26 @@ pub struct Lease {
     clock: Arc<dyn Clock>,
 }
 
+/// What somebody who waits for a source has seen of its lease so far.
+#[derive(Debug, Default)]
+pub struct LeaseWatch {
+    /// The epoch, its last renewal, and since when that has been the last one, by the watcher's clock.
+    seen: Option<(u64, i64, i64)>,
+}
+
+impl LeaseWatch {
+    /// Looks once more, and says for how long nothing has changed.
+    fn unchanged_ms(&mut self, lease: &Found, now_ms: i64) -> i64 {
+        match self.seen {
+            Some((epoch, renewed, since)) if (epoch, renewed) == (lease.epoch, lease.last_stamp) => now_ms - since,
+            _ => {
+                self.seen = Some((lease.epoch, lease.last_stamp, now_ms));
+                0
+            }
+        }
+    }
+}
+
 #[derive(Serialize, Deserialize)]
 struct Renewal {
     renewed_at_ms: i64,
@@ -77,24 +99,26 @@ impl Lease {
     /// Tries to take `source`.
     ///
     /// `holder_is_dead` says of a holder whether it is known to run no longer (it is on this host and its process is
-    /// gone); then it is replaced without waiting for its lease to end.
+    /// gone); then it is replaced without waiting for its lease to end. `watched` is what earlier tries have seen.
     pub async fn acquire(
         store: StoreRef,
         source: Uuid,
         me: Holder,
         clock: Arc<dyn Clock>,
         holder_is_dead: &(dyn Fn(&Holder) -> bool + Send + Sync),
+        watched: &mut LeaseWatch,
     ) -> Result<Claim> {
         let directory = source_directory(source).join("owner");
         let newest = newest(&store, &directory).await?;
-        if let Some((_, holder, released)) = newest.as_ref() {
-            let age = clock.now_ms().saturating_sub(holder.renewed_at_ms);
+        if let Some(found) = newest.as_ref() {
+            let now = clock.now_ms();
+            let age = now.saturating_sub(found.holder.renewed_at_ms).max(watched.unchanged_ms(found, now));
             // A holder's clock may be ahead of ours; its renewals then seem to come from the future, but do come.
-            if !released && age < LEASE_TTL_MS && !holder_is_dead(holder) {
-                return Ok(Claim::Held(holder.clone()));
+            if !found.released && age < LEASE_TTL_MS && !holder_is_dead(&found.holder) {
+                return Ok(Claim::Held(found.holder.clone()));
             }
         }
-        let epoch = newest.map_or(0, |(epoch, ..)| epoch) + 1;
+        let epoch = newest.map_or(0, |found| found.epoch) + 1;
         let now = clock.now_ms();
         let holder = Holder { since_ms: now, renewed_at_ms: now, ..me };
         let path = epoch_path(&directory, epoch);
@@ -109,10 +133,10 @@ impl Lease {
         // Epochs are deleted when they are long over. If this attempt is so late that ours was, a later one exists.
         let last = epochs(&store, &directory).await?.pop().unwrap_or(epoch);
         if found != bytes || last != epoch {
-            let (_, holder, _) = self::newest(&store, &directory)
+            let found = self::newest(&store, &directory)
                 .await?
                 .ok_or_else(|| Error::conflict(path.as_ref(), "the source was taken by another owner"))?;
-            return Ok(Claim::Held(holder));
+            return Ok(Claim::Held(found.holder));
         }
         let lease = Self { store, directory, epoch, holder, clock };
         lease.forget_old_epochs().await;
@@ -122,9 +146,9 @@ impl Lease {
     /// Who holds `source` now, if anyone does.
     pub async fn current(store: &StoreRef, source: Uuid, clock: &dyn Clock) -> Result<Option<Holder>> {
         let directory = source_directory(source).join("owner");
-        let Some((_, holder, released)) = newest(store, &directory).await? else { return Ok(None) };
-        let lives = !released && clock.now_ms().saturating_sub(holder.renewed_at_ms) < LEASE_TTL_MS;
-        Ok(lives.then_some(holder))
+        let Some(found) = newest(store, &directory).await? else { return Ok(None) };
+        let lives = !found.released && clock.now_ms().saturating_sub(found.holder.renewed_at_ms) < LEASE_TTL_MS;
+        Ok(lives.then_some(found.holder))
     }
 
     /// Number of this lease: larger than that of every owner before.
@@ -210,30 +234,43 @@ async fn epochs(store: &StoreRef, directory: &Path) -> Result<Vec<u64>> {
     Ok(epochs)
 }
 
-/// The newest epoch, its holder with the last renewal, and whether it has given the source back.
-async fn newest(store: &StoreRef, directory: &Path) -> Result<Option<(u64, Holder, bool)>> {
+/// A lease as it is in the store.
+#[derive(Debug)]
+struct Found {
+    epoch: u64,
+    /// With its last renewal.
+    holder: Holder,
+    /// The time stamp of what was written last.
+    last_stamp: i64,
+    /// The source was given back.
+    released: bool,
+}
+
+/// The lease of the newest epoch.
+async fn newest(store: &StoreRef, directory: &Path) -> Result<Option<Found>> {
     let mut missing = None;
     loop {
         let Some(epoch) = epochs(store, directory).await?.pop() else { return Ok(None) };
-        match read_holder(store, directory, epoch).await {
+        match read_lease(store, directory, epoch).await {
             // Between the two questions others took the source, twice, and this epoch was forgotten.
             Err(Error::NotFound { .. }) if missing != Some(epoch) => missing = Some(epoch),
-            other => return other.map(|(holder, released)| Some((epoch, holder, released))),
+            other => return other.map(Some),
         }
     }
 }
 
-/// The holder of an epoch, with its last renewal, and whether it has given the source back.
-async fn read_holder(store: &StoreRef, directory: &Path, epoch: u64) -> Result<(Holder, bool)> {
+async fn read_lease(store: &StoreRef, directory: &Path, epoch: u64) -> Result<Found> {
     let path = epoch_path(directory, epoch);
     let not_json = |path: &Path, e: serde_json::Error| Error::corrupt(path.as_ref(), format!("not a lease: {e}"));
     let mut holder: Holder =
         serde_json::from_slice(&store::read(&**store, &path).await?).map_err(|e| not_json(&path, e))?;
     let path = renewal_path(directory, epoch);
-    let Some(bytes) = store::read_optional(&**store, &path).await? else { return Ok((holder, false)) };
+    let Some(bytes) = store::read_optional(&**store, &path).await? else {
+        return Ok(Found { epoch, last_stamp: holder.renewed_at_ms, holder, released: false });
+    };
     let renewal: Renewal = serde_json::from_slice(&bytes).map_err(|e| not_json(&path, e))?;
     holder.renewed_at_ms = holder.renewed_at_ms.max(renewal.renewed_at_ms);
-    Ok((holder, renewal.released))
+    Ok(Found { epoch, holder, last_stamp: renewal.renewed_at_ms, released: renewal.released })
 }
 
 #[cfg(test)]

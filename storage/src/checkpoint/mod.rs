@@ -17,7 +17,7 @@ mod publish;
 pub mod record;
 mod retire;
 
-pub use lease::{Claim, Holder, LEASE_TTL_MS, Lease};
+pub use lease::{Claim, Holder, LEASE_TTL_MS, Lease, LeaseWatch};
 pub use log::{CheckpointLog, CommitOutcome, FULL_EVERY};
 pub use publish::{PublishOutcome, publish};
 pub use record::{CheckpointRecord, CheckpointState, PreparedSnapshot, TableCommit};

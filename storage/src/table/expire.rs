@@ -1,7 +1,8 @@
 //! What nobody needs any more is deleted: old snapshots with the objects that only they use, and orphans.
 //!
 //! A snapshot file goes before the objects behind it, so that whoever finds a snapshot finds all of it. What a crash
-//! leaves behind then is an orphan: an object that no snapshot, tag or checkpoint leads to.
+//! leaves behind then is an orphan: an object that no snapshot, tag or checkpoint leads to. A request to create a snapshot
+//! that arrives when its number has expired already leaves a snapshot that leads to nothing; it is deleted as well.
 //!
 //! Only the owner of a table's source does this, one table after the other.
 
@@ -130,45 +131,79 @@ pub async fn expire_snapshots(
     holds.extend(oldest_read.map(|snapshot_id| Hold { holder: Holder::Reader, snapshot_id }));
     let held = holds.iter().filter(|hold| !matches!(hold.holder, Holder::Tag(_))).map(|hold| hold.snapshot_id).min();
 
+    // Whether a snapshot may go, of which there are so many with those behind it.
+    let is_over = |snapshot: &Snapshot, left: usize| {
+        held.is_none_or(|held| held > snapshot.id)
+            && (left > retention.max_snapshots
+                || now_ms.saturating_sub(snapshot.time_millis) >= retention.time_retained_ms)
+    };
     let mut old = Vec::new();
     let candidates = ids.len().saturating_sub(retention.min_snapshots.max(1)).min(SNAPSHOTS_AT_ONCE);
     for (index, &id) in ids.iter().enumerate().take(candidates) {
-        if held.is_some_and(|held| held <= id) {
-            break;
-        }
         let snapshot = read_snapshot(store, &paths.snapshot(id)).await?;
-        let too_many = ids.len() - index > retention.max_snapshots;
-        if !too_many && now_ms.saturating_sub(snapshot.time_millis) < retention.time_retained_ms {
+        if !is_over(&snapshot, ids.len() - index) {
             break;
         }
         old.push(snapshot);
     }
-    let Some(&end) = ids.get(old.len()).filter(|_| !old.is_empty()) else {
+    if let (Some(held), Some(&next)) = (held, ids.get(old.len()))
+        && held < next
+    {
+        // The file of the one that is held is lost. What its readers need and those of the next do not is not known.
+        old.pop();
+    }
+    if old.is_empty() {
         return Ok(Expired { earliest: first, holds, ..Expired::default() });
-    };
-
-    let next = read_snapshot(store, &paths.snapshot(end)).await?;
-    let mut kept = Needed::default();
-    kept.add_live(store, &paths, &next).await?;
+    }
+    let (next, mut kept) = first_whole(store, &paths, &ids, &mut old, is_over).await?;
     for (_, tag) in &tags {
         kept.add_live(store, &paths, tag).await?;
     }
     let mut obsolete = Needed::default();
     for (snapshot, follower) in old.iter().zip(old.iter().skip(1).chain([&next])) {
-        obsolete.add_own(store, &paths, snapshot).await?;
-        obsolete.add_removed(store, &paths, follower).await?;
+        for added in
+            [obsolete.add_own(store, &paths, snapshot).await, obsolete.add_removed(store, &paths, follower).await]
+        {
+            match added {
+                Err(Error::NotFound { object }) => {
+                    tracing::info!(%table, snapshot = snapshot.id, missing = object, "a snapshot had expired before");
+                }
+                other => other?,
+            }
+        }
     }
     let mut obsolete: Vec<Path> = obsolete.0.difference(&kept.0).cloned().collect();
     // In the same order every time.
     obsolete.sort_unstable();
 
     // A reader that looks for the oldest snapshot does not begin with one that is about to go.
-    store::write(&**store, &paths.earliest_hint(), Bytes::from(end.to_string())).await?;
+    store::write(&**store, &paths.earliest_hint(), Bytes::from(next.id.to_string())).await?;
     for snapshot in &old {
         store::delete(&**store, &paths.snapshot(snapshot.id)).await?;
     }
     let objects = delete_all(store, &obsolete, retention.spread).await?;
-    Ok(Expired { snapshots: old.len(), objects, earliest: Some(end), holds })
+    Ok(Expired { snapshots: old.len(), objects, earliest: Some(next.id), holds })
+}
+
+/// The oldest snapshot behind the `old` ones, with what its readers need. If something of it is missing, and it may go, then
+/// it was created when it had expired already and is added to the old ones.
+async fn first_whole(
+    store: &StoreRef,
+    paths: &TablePaths,
+    ids: &[u64],
+    old: &mut Vec<Snapshot>,
+    is_over: impl Fn(&Snapshot, usize) -> bool,
+) -> Result<(Snapshot, Needed)> {
+    loop {
+        // At least the newest is not among the old ones.
+        let snapshot = read_snapshot(store, &paths.snapshot(ids[old.len()])).await?;
+        let left = ids.len() - old.len();
+        let mut needed = Needed::default();
+        match needed.add_live(store, paths, &snapshot).await {
+            Err(Error::NotFound { .. }) if left > 1 && is_over(&snapshot, left) => old.push(snapshot),
+            other => return other.map(|()| (snapshot, needed)),
+        }
+    }
 }
 
 /// Deletes objects of the table that no reader of a snapshot, a tag or a checkpoint needs, and files that were being

@@ -242,6 +242,10 @@ impl Run {
         for (index, host) in self.hosts.iter().enumerate() {
             let Some(job) = host.job() else { continue };
             let status = job.status();
+            // Nothing is called damaged but what is.
+            if let Some(damage) = status.errors.iter().find(|error| error.code == Code::StoreCorrupt.to_string()) {
+                self.world.violate(format!("a job has met damage: {damage:?}"));
+            }
             if status.state == JobState::Failed {
                 failed.push((index, status.errors.last().cloned()));
             }
@@ -287,7 +291,7 @@ impl Run {
         let recent = self.world.chance(0.7);
         let paths = self.disk.newest_paths(if recent { 20 } else { usize::MAX });
         let mut paths: Vec<_> = paths.into_iter().filter(|path| !is_of_others(path)).collect();
-        let kind = [".parquet", ".parquet", "/snapshot-", ""][self.world.below(4) as usize];
+        let kind = [".parquet", ".parquet", "/snapshot-", "/checkpoint-", ""][self.world.below(5) as usize];
         if paths.iter().any(|path| path.as_ref().contains(kind)) {
             paths.retain(|path| path.as_ref().contains(kind));
         }

@@ -158,3 +158,22 @@ fn leases_change_while_processes_stand_still() {
         scenario.lasts = Duration::from_secs(10);
     });
 }
+
+/// Requests to create snapshots arrive when these have expired: nothing of such a table expired any more once.
+#[test]
+fn snapshots_that_come_late_do_not_stop_expiry() {
+    look_at(10_000..10_040, |scenario| {
+        scenario.storms = 1.0;
+        scenario.options.snapshot_time_retained = Duration::from_millis(300);
+        scenario.options.snapshot_num_retained_min = 1;
+        scenario.options.checkpoint_interval = Duration::from_millis(60);
+        scenario.damage_after = Duration::ZERO;
+        scenario.lasts = Duration::from_secs(10);
+    });
+}
+
+/// A time stamp in a lease is damaged, or the clock that it is from was wrong by years.
+#[test]
+fn a_lease_from_the_future_ends() {
+    look_at(700_191..700_192, |_| {});
+}

@@ -22,6 +22,10 @@ impl World {
     }
 
     async fn try_acquire(&self, owner: u128, dead: bool) -> Result<Claim> {
+        self.try_watching(owner, dead, &mut LeaseWatch::default()).await
+    }
+
+    async fn try_watching(&self, owner: u128, dead: bool, watched: &mut LeaseWatch) -> Result<Claim> {
         let me = Holder {
             owner: Uuid::from_u128(owner),
             host: "host".into(),
@@ -31,7 +35,8 @@ impl World {
             since_ms: 0,
             renewed_at_ms: 0,
         };
-        Lease::acquire(self.store(), SOURCE, me, Arc::clone(&self.clock) as Arc<dyn Clock>, &move |_| dead).await
+        let clock = Arc::clone(&self.clock) as Arc<dyn Clock>;
+        Lease::acquire(self.store(), SOURCE, me, clock, &move |_| dead, watched).await
     }
 
     async fn acquire(&self, owner: u128) -> Lease {
@@ -177,4 +182,28 @@ async fn a_damaged_lease_is_named() {
     let error = world.try_acquire(2, false).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt);
     assert!(error.to_string().contains(path.as_ref()), "{error}");
+}
+
+/// A clock that was years ahead, or a digit that was damaged.
+#[tokio::test]
+async fn a_stamp_from_the_future_holds_a_source_only_while_it_changes() {
+    let world = World::new();
+    world.clock.advance(1_000_000_000_000);
+    let mut lease = world.acquire(1).await;
+    world.clock.advance(-1_000_000_000_000);
+    let mut watched = LeaseWatch::default();
+    for _ in 0..4 {
+        assert!(matches!(world.try_watching(2, false, &mut watched).await.unwrap(), Claim::Held(_)));
+        world.clock.advance(LEASE_TTL_MS - 1);
+        lease.renew().await.unwrap();
+    }
+    assert!(matches!(world.try_watching(2, false, &mut watched).await.unwrap(), Claim::Held(_)));
+    world.clock.advance(LEASE_TTL_MS - 1);
+    assert!(matches!(world.try_watching(2, false, &mut watched).await.unwrap(), Claim::Held(_)));
+    world.clock.advance(1);
+    let Claim::Acquired(second) = world.try_watching(2, false, &mut watched).await.unwrap() else {
+        panic!("the source is held for years")
+    };
+    assert_eq!(second.epoch(), 2);
+    assert_eq!(lease.renew().await.unwrap_err().kind(), ErrorKind::Conflict);
 }

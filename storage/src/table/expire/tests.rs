@@ -119,6 +119,57 @@ async fn expiry_takes_the_files_of_a_table_without_faults_exactly() {
     assert_eq!(left, named, "nothing is left to an orphan hunt");
 }
 
+/// A request to create a snapshot may arrive long after its sender has gone on, and even after the snapshot has expired.
+#[tokio::test]
+async fn snapshots_that_come_when_they_have_expired_keep_nothing_from_expiring() {
+    let (trial, seen) = history(5, 150, crate::store::open("memory:", &[]).unwrap()).await;
+    let (store, table) = (&trial.ctx.store, &trial.path);
+    let paths = TablePaths::new(table.clone());
+    let ids = snapshot_ids(store, &paths).await.unwrap();
+    let mut late = Vec::new();
+    for id in [ids[0], ids[1], ids[3]] {
+        late.push((paths.snapshot(id), store::read(&**store, &paths.snapshot(id)).await.unwrap()));
+    }
+    expire_snapshots(store, table, far_future(), &keep(4), None).await.unwrap();
+    for left in [4, 3, 1] {
+        for (path, json) in &late {
+            store::write(&**store, path, json.clone()).await.unwrap();
+        }
+        let expired = expire_snapshots(store, table, far_future(), &keep(left), None).await.unwrap();
+        assert_eq!(check_all(store, table, &seen).await, ids[ids.len() - left..]);
+        assert_eq!(expired.earliest, Some(ids[ids.len() - left]));
+    }
+    // What is missing of the newest, or of one that is held, is damage.
+    for (path, json) in &late {
+        store::write(&**store, path, json.clone()).await.unwrap();
+    }
+    let newest = read_snapshot(store, &paths.snapshot(ids[ids.len() - 1])).await.unwrap();
+    let error = expire_snapshots(store, table, far_future(), &keep(1), Some(ids[1])).await.unwrap_err();
+    assert!(matches!(error, Error::NotFound { .. }), "{error}");
+    store::delete(&**store, &paths.manifest(&newest.base_manifest_list)).await.unwrap();
+    let error = expire_snapshots(store, table, far_future(), &keep(1), None).await.unwrap_err();
+    assert!(matches!(error, Error::NotFound { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_reader_keeps_its_files_though_the_file_of_its_snapshot_is_lost() {
+    let (trial, _) = history(6, 150, crate::store::open("memory:", &[]).unwrap()).await;
+    let (store, table) = (&trial.ctx.store, &trial.path);
+    let paths = TablePaths::new(table.clone());
+    let ids = snapshot_ids(store, &paths).await.unwrap();
+    for &read in &ids[1..ids.len() - 1] {
+        let snapshot = read_snapshot(store, &paths.snapshot(read)).await.unwrap();
+        let mut needed = Needed::default();
+        needed.add_live(store, &paths, &snapshot).await.unwrap();
+        store::delete(&**store, &paths.snapshot(read)).await.unwrap();
+        expire_snapshots(store, table, far_future(), &keep(1), Some(read)).await.unwrap();
+        let there = objects(store, table).await;
+        let gone: Vec<_> =
+            needed.0.iter().filter(|path| path.as_ref().contains("bucket-") && !there.contains(path)).collect();
+        assert_eq!(gone, Vec::<&Path>::new(), "snapshot {read}");
+    }
+}
+
 #[tokio::test]
 async fn age_and_count_decide() {
     let (trial, seen) = history(1, 150, crate::store::open("memory:", &[]).unwrap()).await;

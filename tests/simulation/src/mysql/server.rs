@@ -27,6 +27,7 @@ use tidegate_cdc::source::definition::SourceDefinition;
 use tidegate_cdc::source::position::{FilePosition, GtidSet, Position};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
+use uuid::Uuid;
 
 use super::durable::number;
 use super::engine::{Engine, Mysql};
@@ -371,7 +372,9 @@ fn packet(row: &Row, columns: &[usize], types: &[&MysqlType]) -> Vec<u8> {
 /// A connection that is sent the log.
 struct Dump {
     mysql: Mysql,
+    who: &'static str,
     epoch: u64,
+    uuid: Uuid,
     /// The transactions that are not sent.
     known: Option<GtidSet>,
     /// The place in the log: the file, and the event in it.
@@ -414,7 +417,9 @@ impl Dump {
         }
         let mut dump = Self {
             mysql: link.mysql.clone(),
+            who: link.who,
             epoch: link.epoch,
+            uuid: engine.uuid,
             known: position.gtid.clone(),
             file,
             event,
@@ -465,12 +470,22 @@ impl Dump {
             loop {
                 self.changes.mark_unchanged();
                 let mysql = self.mysql.clone();
-                {
+                let other = {
                     let engine = mysql.lock();
-                    if engine.epoch != self.epoch {
-                        return Err(broken());
+                    if engine.epoch == self.epoch {
+                        self.read(&engine);
+                        None
+                    } else {
+                        Some(engine.uuid != self.uuid)
                     }
-                    self.read(&engine);
+                };
+                if let Some(is_another_server) = other {
+                    // A server that is gone may not have said so, and a way on which nothing comes looks like a quiet one.
+                    if mysql.world().chance(if is_another_server { 0.4 } else { 0.05 }) {
+                        note!(mysql.world(), "{} is not told that its stream is broken", self.who);
+                        sleep(Duration::from_secs(3600)).await;
+                    }
+                    return Err(broken());
                 }
                 if !self.waiting.is_empty() {
                     // On the way.
