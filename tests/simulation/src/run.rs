@@ -66,7 +66,9 @@ pub fn run_shaped(seed: u64, aloud: bool, shape: impl FnOnce(&mut Scenario)) -> 
     let mut scenario = Scenario::draw(&world);
     shape(&mut scenario);
     note!(world, "{scenario:?}");
-    Run::new(world, scenario).finish(seed)
+    let outcome = Run::new(world.clone(), scenario).finish(seed);
+    world.end();
+    outcome
 }
 
 /// A world while it runs.

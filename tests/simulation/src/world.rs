@@ -101,6 +101,12 @@ impl World {
         }
     }
 
+    /// Nothing that was arranged happens any more. What is arranged holds the world: without this it would never go.
+    pub fn end(&self) {
+        let arranged = std::mem::take(&mut self.lock().arranged);
+        drop(arranged);
+    }
+
     /// Notes what happens; equal worlds note the same.
     pub fn note(&self, line: fmt::Arguments<'_>) {
         let mut inner = self.lock();
@@ -235,6 +241,16 @@ mod tests {
         world.advance(Duration::from_millis(25));
         assert_eq!(*seen.lock().unwrap(), ["a", "b", "c"]);
         assert_eq!(world.now(), Duration::from_millis(25));
+    }
+
+    #[test]
+    fn a_world_that_has_ended_goes() {
+        let world = World::new(1, false);
+        let held = Arc::new(());
+        let (inside, in_it) = (world.clone(), Arc::clone(&held));
+        world.after(Duration::from_secs(3600), move || drop((inside, in_it)));
+        world.end();
+        assert_eq!((Arc::strong_count(&held), Arc::strong_count(&world.0)), (1, 1));
     }
 
     #[test]
