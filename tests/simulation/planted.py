@@ -23,9 +23,14 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 FAULTS = {
     "the snapshot starts at the log's end": (
         "cdc/src/capture/session.rs",
-        "let position = conn.start_position(info).await?;",
-        "let mut position = conn.start_position(info).await?;\n"
+        "let position = behind_definitions(conn, info).await?;",
+        "let mut position = behind_definitions(conn, info).await?;\n"
         "if PLANTED { position.gtid = None; position.file = Some(conn.log_end(info).await?); }",
+    ),
+    "a position is before what its definitions have": (
+        "cdc/src/capture/session.rs",
+        "let Some(carried_out) = visible.beyond.clone() else { return Ok(visible.prefix) };",
+        "let Some(carried_out) = visible.beyond.clone().filter(|_| !PLANTED) else { return Ok(visible.prefix) };",
     ),
     "HIGH is taken before the page is read": (
         "cdc/src/mysql/snapshot/pages.rs",

@@ -43,6 +43,10 @@ const DEFINITION_PAUSE: std::time::Duration = std::time::Duration::from_millis(1
 const LISTS: u32 = 4;
 const LIST_PAUSE: std::time::Duration = std::time::Duration::from_millis(23);
 
+/// How long a transaction may take from the log to its visibility while others overtake it, and the pause between two looks.
+const GAP_PATIENCE: std::time::Duration = std::time::Duration::from_secs(15);
+const GAP_PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
+
 /// How a session ended when nothing failed.
 pub(super) enum Ended {
     Stopped,
@@ -292,7 +296,7 @@ impl Session<'_> {
                 }
             };
             let loaded = async {
-                let position = conn.start_position(info).await?;
+                let position = behind_definitions(conn, info).await?;
                 let mut tables = conn.list_tables(info, self.definition).await?;
                 let complete = tables.iter().map(name_of).collect::<BTreeSet<_>>() == expected;
                 tables.retain(|table| table.left_out.is_none());
@@ -498,6 +502,27 @@ impl Session<'_> {
         slot.writer = Some(writer);
         Ok(schema)
     }
+}
+
+/// A position behind every schema change that has been carried out. The tables' definitions stand still, so that none comes
+/// behind it.
+///
+/// Transactions may become visible in another order than the log's, and then a schema change may be visible behind one that
+/// is not: the stream would repeat it from the prefix on. The prefix soon has it. If it does not, there is nothing on its way:
+/// the server lacks the transaction for good, and what it has is the position.
+async fn behind_definitions(conn: &mut dyn SourceConnection, info: &ServerInfo) -> Result<Position, Error> {
+    let mut visible = conn.start_position(info).await?;
+    let Some(carried_out) = visible.beyond.clone() else { return Ok(visible.prefix) };
+    let deadline = tokio::time::Instant::now() + GAP_PATIENCE;
+    while !visible.prefix.gtid.as_ref().is_some_and(|prefix| prefix.contains(&carried_out)) {
+        if tokio::time::Instant::now() > deadline {
+            info!(position = %visible.prefix, executed = %carried_out, "the server lacks transactions within its set");
+            return Ok(Position { gtid: visible.beyond.or(visible.prefix.gtid), ..visible.prefix });
+        }
+        tokio::time::sleep(GAP_PAUSE).await;
+        visible = conn.start_position(info).await?;
+    }
+    Ok(visible.prefix)
 }
 
 /// A table's database and its name.

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::error::{Code, Error, Result};
 use crate::mysql::binlog::Xid;
-use crate::mysql::server::SourceConnection;
+use crate::mysql::server::{SourceConnection, Visible};
 use crate::mysql::wire::RowConn;
 use crate::mysql::{Flavor, ServerInfo};
 use crate::source::definition::{ConnectionOptions, SslMode};
@@ -252,20 +252,22 @@ fn session_statements(server: &ServerInfo) -> [String; 3] {
 /// out of order). MariaDB: the position a consistent snapshot would have. MySQL without GTIDs: `log_status`, which stops
 /// commits for a moment to look; else the start of the current file, since a server begins a file only when all
 /// transactions of the one before are committed in their engines.
-pub async fn start_position(conn: &mut Conn, server: &ServerInfo) -> Result<Position> {
+pub async fn start_position(conn: &mut Conn, server: &ServerInfo) -> Result<Visible> {
     let server_uuid = server.server_uuid.clone();
-    match server.flavor {
+    let mut beyond = None;
+    let prefix = match server.flavor {
         Flavor::MariaDb => {
             let file = binlog_snapshot(conn).await?;
             let gtid = maria_gtid_at(conn, &file).await?.map(GtidSet::MariaDb);
-            Ok(Position { gtid, file: Some(file), server_uuid })
+            Position { gtid, file: Some(file), server_uuid }
         }
         Flavor::Mysql if server.gtid => {
             // First the file: a transaction that comes between the two is in the set and not before the file's position.
             let file = log_status(conn, server).await?;
             let (executed, purged) = executed_and_purged(conn).await?;
-            let gtid = Some(GtidSet::Mysql(executed.cut_at_first_gap(&purged)));
-            Ok(Position { gtid, file, server_uuid })
+            let prefix = executed.cut_at_first_gap(&purged);
+            beyond = (prefix != executed).then_some(GtidSet::Mysql(executed));
+            Position { gtid: Some(GtidSet::Mysql(prefix)), file, server_uuid }
         }
         Flavor::Mysql => {
             let file = match log_status(conn, server).await? {
@@ -276,9 +278,10 @@ pub async fn start_position(conn: &mut Conn, server: &ServerInfo) -> Result<Posi
                     FilePosition::new(log_end(conn, server).await?.file, 4)
                 }
             };
-            Ok(Position { gtid: None, file: Some(file), server_uuid })
+            Position { gtid: None, file: Some(file), server_uuid }
         }
-    }
+    };
+    Ok(Visible { prefix, beyond })
 }
 
 /// `gtid_executed` and `gtid_purged`; the purged ones are read first, so that all of them are executed.

@@ -25,7 +25,7 @@ use super::wire::RowConn;
 use super::wire::row::Form;
 use crate::error::{Error, Result};
 use crate::source::definition::{ConnectionOptions, SourceDefinition};
-use crate::source::position::{FilePosition, Position};
+use crate::source::position::{FilePosition, GtidSet, Position};
 
 /// How a job reaches the server of a source.
 pub type ServerOf = Arc<dyn Fn(&ConnectionOptions) -> Arc<dyn SourceServer> + Send + Sync>;
@@ -68,11 +68,20 @@ pub trait DefinitionLock: Send + Sync {
     async fn release(self: Box<Self>);
 }
 
+/// What SELECTs see.
+#[derive(Debug, Clone)]
+pub struct Visible {
+    /// A prefix of the log, all of which they see.
+    pub prefix: Position,
+    /// All transactions that they see, where more are known than the prefix has.
+    pub beyond: Option<GtidSet>,
+}
+
 /// A connection for questions.
 #[async_trait]
 pub trait SourceConnection: Send + Sync {
     /// A prefix of the log whose every transaction is visible to SELECTs from now on.
-    async fn start_position(&mut self, info: &ServerInfo) -> Result<Position>;
+    async fn start_position(&mut self, info: &ServerInfo) -> Result<Visible>;
 
     /// The end of the log: nothing that a SELECT has seen lies behind it.
     async fn log_end(&mut self, info: &ServerInfo) -> Result<FilePosition>;
@@ -170,7 +179,7 @@ impl SourceServer for NetworkServer {
 
 #[async_trait]
 impl SourceConnection for Conn {
-    async fn start_position(&mut self, info: &ServerInfo) -> Result<Position> {
+    async fn start_position(&mut self, info: &ServerInfo) -> Result<Visible> {
         connect::start_position(self, info).await
     }
 

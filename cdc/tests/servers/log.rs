@@ -86,7 +86,7 @@ async fn a_page_and_the_binlog_give_the_same_values() {
             let server = Server::start(kind, options).await;
             server.execute(&[&format!("CREATE TABLE shop.types ({EVERY_TYPE}) DEFAULT CHARSET utf8mb4")]).await;
             let (mut conn, info) = connect(&server.capturer()).await.expect("a connection");
-            let start = start_position(&mut conn, &info).await.expect("a position");
+            let start = start_position(&mut conn, &info).await.expect("a position").prefix;
             let insert = format!("INSERT INTO shop.types VALUES {}", EVERY_VALUE.join(", "));
             server.execute(&["SET sql_mode = 'ALLOW_INVALID_DATES', time_zone = '+00:00'", &insert]).await;
             let (table, schema) = table(&mut conn, &info, "types").await;
@@ -111,7 +111,7 @@ async fn a_stream_goes_on_from_a_position_and_knows_its_place() {
         let server = Server::start(kind, &[]).await;
         server.execute(&["CREATE TABLE shop.t (id INT PRIMARY KEY)"]).await;
         let (mut conn, info) = connect(&server.capturer()).await.expect("a connection");
-        let start = start_position(&mut conn, &info).await.expect("a position");
+        let start = start_position(&mut conn, &info).await.expect("a position").prefix;
         assert!(start.gtid.is_some(), "{kind:?}");
         wait_visible(&mut conn, &info, &start, Duration::from_secs(10)).await.expect("what is executed is visible");
         server.execute(&["INSERT INTO shop.t VALUES (1)", "FLUSH BINARY LOGS", "INSERT INTO shop.t VALUES (2)"]).await;
@@ -145,7 +145,7 @@ async fn a_silent_server_is_noticed() {
     for kind in Kind::all() {
         let server = Server::start(kind, &[]).await;
         let (mut conn, info) = connect(&server.capturer()).await.expect("a connection");
-        let start = start_position(&mut conn, &info).await.expect("a position");
+        let start = start_position(&mut conn, &info).await.expect("a position").prefix;
         let heartbeat = Duration::from_millis(200);
         let mut stream = open_stream(&server.capturer(), &info, &start, 4_711, heartbeat).await.expect("a stream");
         server.signal("STOP");
@@ -166,7 +166,7 @@ async fn positions_that_are_gone_or_foreign_are_told_apart() {
         let server = Server::start(kind, &[]).await;
         server.execute(&["CREATE TABLE shop.t (id INT PRIMARY KEY)"]).await;
         let (mut conn, info) = connect(&server.capturer()).await.expect("a connection");
-        let old = start_position(&mut conn, &info).await.expect("a position");
+        let old = start_position(&mut conn, &info).await.expect("a position").prefix;
         let old_file = Position {
             gtid: None,
             file: Some(log_end(&mut conn, &info).await.expect("an end")),
@@ -221,7 +221,7 @@ async fn two_streams_with_one_server_id_throw_each_other_out() {
     for kind in Kind::all() {
         let server = Server::start(kind, &[]).await;
         let (mut conn, info) = connect(&server.capturer()).await.expect("a connection");
-        let start = start_position(&mut conn, &info).await.expect("a position");
+        let start = start_position(&mut conn, &info).await.expect("a position").prefix;
         let heartbeat = Duration::from_millis(300);
         let mut first = open_stream(&server.capturer(), &info, &start, 4_711, heartbeat).await.expect("a stream");
         first.next().await.expect("an event");

@@ -177,3 +177,19 @@ fn snapshots_that_come_late_do_not_stop_expiry() {
 fn a_lease_from_the_future_ends() {
     look_at(700_191..700_192, |_| {});
 }
+
+/// A source begins while schema changes become visible before transactions that are in the log before them: the stream told of
+/// a column once that the definition had already.
+#[test]
+fn schema_changes_are_visible_before_what_is_before_them() {
+    look_at(11_000..11_060, |scenario| {
+        scenario.variant = Variant { flavor: Flavor::Mysql, gtid: true, unordered: true };
+        scenario.hosts = 1;
+        scenario.prepared = 0;
+        scenario.longest_lag = Duration::from_secs(2);
+        scenario.writes_every = Duration::from_millis(12);
+        scenario.schema_changes_every = Duration::from_millis(60);
+        scenario.damage_after = Duration::ZERO;
+        scenario.lasts = Duration::from_secs(2);
+    });
+}

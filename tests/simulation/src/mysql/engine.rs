@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tidegate_cdc::mysql::binlog::Xid;
+use tidegate_cdc::mysql::server::Visible;
 use tidegate_cdc::mysql::{Flavor, ServerInfo};
 use tidegate_cdc::source::position::{FilePosition, Gtid, GtidSet, MariaGtidSet, MysqlGtidSet, Position};
 use tokio::sync::watch;
@@ -545,7 +546,7 @@ impl Engine {
     }
 
     /// The transactions that are visible, as a position: a prefix of the log.
-    pub(super) fn visible_position(&self) -> Position {
+    pub(super) fn visible_position(&self) -> Visible {
         let visible = self.visible.min(self.length());
         let file = match visible.checked_sub(1) {
             // Nothing is behind the last transaction but the heads of files.
@@ -554,13 +555,18 @@ impl Engine {
             None if self.history.is_empty() => self.log_end(),
             None => FilePosition::new(self.files[0].name.clone(), 4),
         };
+        let mut beyond = None;
         let gtid = match self.executed() {
             // As capture does with what a server says is executed.
-            Some(GtidSet::Mysql(executed)) => Some(GtidSet::Mysql(executed.cut_at_first_gap(&self.purged_gtids()))),
+            Some(GtidSet::Mysql(executed)) => {
+                let prefix = executed.cut_at_first_gap(&self.purged_gtids());
+                beyond = (prefix != executed).then_some(GtidSet::Mysql(executed));
+                Some(GtidSet::Mysql(prefix))
+            }
             Some(GtidSet::MariaDb(_)) => self.gtids(0..visible),
             None => None,
         };
-        Position { gtid, file: Some(file), server_uuid: self.info().server_uuid }
+        Visible { prefix: Position { gtid, file: Some(file), server_uuid: self.info().server_uuid }, beyond }
     }
 
     /// `gtid_executed`: without an order it has gaps.

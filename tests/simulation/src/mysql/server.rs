@@ -16,7 +16,7 @@ use tidegate_cdc::mysql::binlog::EventHeader;
 use tidegate_cdc::mysql::binlog::stream::EventStream;
 use tidegate_cdc::mysql::catalog::MatchedTable;
 use tidegate_cdc::mysql::server::{
-    Asked, DefinitionLock, PageConnection, ServerOf, SourceConnection, SourceServer, TakeRow,
+    Asked, DefinitionLock, PageConnection, ServerOf, SourceConnection, SourceServer, TakeRow, Visible,
 };
 use tidegate_cdc::mysql::snapshot::pages::PageQuery;
 use tidegate_cdc::mysql::snapshot::{KeyColumn, KeyValue};
@@ -222,7 +222,7 @@ impl DefinitionLock for Held {
 
 #[async_trait]
 impl SourceConnection for Link {
-    async fn start_position(&mut self, _: &ServerInfo) -> Result<Position> {
+    async fn start_position(&mut self, _: &ServerInfo) -> Result<Visible> {
         self.ask("where it is", |engine| Ok(engine.visible_position())).await
     }
 

@@ -19,7 +19,7 @@ use tidegate_cdc::mysql::ServerInfo;
 use tidegate_cdc::mysql::binlog::stream::EventStream;
 use tidegate_cdc::mysql::catalog::MatchedTable;
 use tidegate_cdc::mysql::server::{
-    Asked, DefinitionLock, PageConnection, ServerOf, SourceConnection, SourceServer, TakeRow,
+    Asked, DefinitionLock, PageConnection, ServerOf, SourceConnection, SourceServer, TakeRow, Visible,
 };
 use tidegate_cdc::mysql::snapshot::pages::PageQuery;
 use tidegate_cdc::mysql::snapshot::{KeyColumn, KeyValue};
@@ -336,7 +336,7 @@ macro_rules! ask {
 
 #[async_trait]
 impl SourceConnection for Link<dyn SourceConnection> {
-    async fn start_position(&mut self, info: &ServerInfo) -> Result<Position> {
+    async fn start_position(&mut self, info: &ServerInfo) -> Result<Visible> {
         ask!(self.start_position(info))
     }
 
