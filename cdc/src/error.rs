@@ -130,28 +130,28 @@ codes! {
     // Reading the log.
     EventNotUnderstood = 120, "0A000", Never, "the binlog holds an event that is not understood",
         "The event may change rows, so what it may concern stopped right before it, a table where that is known and else the source: nothing is skipped. The mirrored tables stay readable as of the last checkpoint.",
-        "RESUME SOURCE with a version that knows the event, or DROP SOURCE and CREATE SOURCE to start again behind it with a new snapshot.";
+        "A table that has stopped: RESYNC SOURCE … TABLE … reads it again behind the event. A source that has stopped: RESUME SOURCE with a version that knows the event, or DROP SOURCE and CREATE SOURCE to start again behind it with a new snapshot.";
     DdlNotUnderstood = 121, "0A000", Never, "a schema change is not understood",
         "The table stopped right before the statement. Other tables go on.",
-        "DROP SOURCE and CREATE SOURCE read the source's tables again with their present definitions.";
+        "RESYNC SOURCE … TABLE … reads the table again with its present definition; readers keep its old state meanwhile.";
     MinimalImage = 122, "55000", Never, "the binlog holds a change without a full row image",
         "A session wrote with binlog_row_image = MINIMAL or NOBLOB. The table stopped right before that change, since the missing columns are not in the log.",
-        "Find what sets binlog_row_image in its session; then DROP SOURCE and CREATE SOURCE read the tables again.";
+        "Find what sets binlog_row_image in its session; then RESYNC SOURCE … TABLE … reads the table again.";
     StatementDml = 123, "55000", Never, "the binlog holds a data change as a statement",
         "A session wrote with binlog_format = STATEMENT or MIXED. The tables concerned stopped right before it, since the statement does not say which rows it changed.",
-        "Find what sets binlog_format in its session; then DROP SOURCE and CREATE SOURCE read the tables again.";
+        "Find what sets binlog_format in its session; then RESYNC SOURCE … TABLE … reads the table again.";
     ChecksumMismatch = 124, "XX001", Backoff, "an event of the binlog fails its checksum",
         "The event was not used. Capture reads it again from the last checkpoint; if it fails again, the server's binlog file is damaged.",
         "Look at the server's disk; SHOW BINLOG EVENTS on the file shows whether the server can read it itself.";
     SchemaMismatch = 125, "55000", Never, "a row in the binlog does not fit the table's known columns",
         "The table stopped right before that row, so that no value lands in a wrong column. Other tables go on.",
-        "DROP SOURCE and CREATE SOURCE read the tables again with their present definitions.";
+        "RESYNC SOURCE … TABLE … reads the table again with its present definition; readers keep its old state meanwhile.";
     KeyNotStorable = 126, "22023", Never, "a primary key value cannot be stored",
         "The table stopped: a key that becomes NULL or meets another key after conversion would merge rows that are different.",
-        "Change the value on the server (a zero date, for one); then DROP SOURCE and CREATE SOURCE read the tables again.";
+        "Change the value on the server (a zero date, for one); then RESYNC SOURCE … TABLE … reads the table again.";
     ValueNotStorable = 127, "22023", Never, "a value cannot be stored",
         "The table stopped right before the row.",
-        "Change the value on the server; then DROP SOURCE and CREATE SOURCE read the tables again.";
+        "Change the value on the server; then RESYNC SOURCE … TABLE … reads the table again.";
     PayloadNotUnpacked = 128, "XX001", Never, "a compressed transaction of the binlog cannot be unpacked",
         "Capture stopped right before the transaction: nothing is skipped.",
         "Switch binlog_transaction_compression (MariaDB: log_bin_compress) off on the server; then DROP SOURCE and CREATE SOURCE start again behind the transaction.";
@@ -159,7 +159,7 @@ codes! {
     // Reading tables.
     TableGone = 130, "42P01", Never, "the table is not on the server any more",
         "What was mirrored of it stays readable.",
-        "Nothing to do if it was meant. A table that was created again under the name, or renamed, is captured by DROP SOURCE and CREATE SOURCE.";
+        "Nothing to do if it was meant. A table that was created again under the name is read by RESYNC SOURCE … TABLE …; one that was renamed is captured by DROP SOURCE and CREATE SOURCE.";
     QueryFailed = 131, "58000", Backoff, "the server refused a query",
         "Nothing is lost. The query is tried again by itself.",
         "The detail is the server's own message.";
@@ -190,7 +190,7 @@ codes! {
         "Check the store's address, its credentials and its status page.";
     StoreCorrupt = 151, "XX001", Never, "an object in the store is damaged",
         "What depends on the object cannot be read. Nothing was overwritten.",
-        "Restore the named object from a backup or an object version, then RESUME SOURCE. For a table that has stopped, or without a copy: DROP SOURCE and CREATE SOURCE.";
+        "Restore the named object from a backup or an object version, then RESUME SOURCE. Without a copy, RESYNC SOURCE … TABLE … reads the table again from the database; for the source's own objects, DROP SOURCE and CREATE SOURCE.";
     StoreFull = 152, "53100", Backoff, "the object store has no space left",
         "Nothing is lost. Capture goes on by itself when there is space.",
         "Free space, or raise the quota; DROP SOURCE … PURGE DATA removes what is not needed.";

@@ -266,6 +266,60 @@ async fn a_replaced_table_stops_and_keeps_its_rows() {
     job.stop().await.expect("the job stops");
 }
 
+/// A table that stopped is read again with the definition that it has by then, and followed from there on.
+#[tokio::test]
+async fn a_table_that_stopped_is_read_again() {
+    for kind in Kind::all() {
+        let server = Server::start(kind, &[]).await;
+        server
+            .execute(&[
+                "CREATE TABLE shop.t (id INT PRIMARY KEY, v INT)",
+                "CREATE TABLE shop.other (id INT PRIMARY KEY)",
+                "INSERT INTO shop.t VALUES (1, 1), (2, 2)",
+            ])
+            .await;
+        let job = start(&server, "shop.*", CaptureOptions::default());
+        has_rows(&job, "t", 2).await;
+        for round in 0..3 {
+            server
+                .execute(&[
+                    "SET SESSION binlog_format = STATEMENT",
+                    &format!("UPDATE shop.t SET v = {round} WHERE id = 1"),
+                ])
+                .await;
+            assert_eq!(stops(&job, "t").await, "TG0123");
+            // All of this is in the log before it is asked for, or comes while it is being read.
+            let before = 2 + 5 * u64::from(round > 0) * round;
+            server
+                .execute(&[
+                    &format!("ALTER TABLE shop.t ADD COLUMN c{round} INT NOT NULL DEFAULT {round}, DROP PRIMARY KEY, ADD PRIMARY KEY (id, c{round})"),
+                    &format!("INSERT INTO shop.t (id, v) VALUES ({0}0, 0), ({0}1, 1), ({0}2, 2)", round + 1),
+                ])
+                .await;
+            assert_eq!(rows(&job.view(), "t"), Some(before), "readers stay on what they saw");
+            let again = job.resync(vec!["shop.t".to_owned(), "shop.nothing".to_owned()]);
+            let insert = format!("INSERT INTO shop.t (id, v) VALUES ({0}3, 3), ({0}4, 4)", round + 1);
+            let writes = [insert.as_str(), "INSERT INTO shop.other VALUES (1)", "DELETE FROM shop.other"];
+            let (number, ()) = tokio::join!(again, server.execute(&writes));
+            assert!(number.expect("the wish is durable") > 0);
+            has_rows(&job, "t", 2 + 5 * (round + 1)).await;
+            let view = job.view();
+            let table = view.tables.iter().find(|table| table.table_name == "t").expect("the table");
+            let version = table.version.as_ref().expect("a version");
+            assert_eq!(version.schema.primary_keys, ["id".to_owned(), format!("c{round}")]);
+            assert!(table.complete);
+        }
+        // One that is not on the server any more stays as it is, and the source goes on.
+        server.execute(&["DROP TABLE shop.t"]).await;
+        assert_eq!(stops(&job, "t").await, "TG0130");
+        job.resync(vec!["shop.t".to_owned()]).await.expect("the wish is durable");
+        server.execute(&["INSERT INTO shop.other VALUES (7)"]).await;
+        has_rows(&job, "other", 1).await;
+        assert_eq!(rows(&job.view(), "t"), Some(17));
+        job.stop().await.expect("the job stops");
+    }
+}
+
 #[tokio::test]
 async fn a_job_can_be_stopped_while_its_server_is_away() {
     let server = Server::start(Kind::MariaDb, &[]).await;

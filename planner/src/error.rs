@@ -30,6 +30,7 @@ pub mod sqlstate {
     pub const DATATYPE_MISMATCH: &str = "42804";
     pub const UNDEFINED_FUNCTION: &str = "42883";
     pub const UNDEFINED_TABLE: &str = "42P01";
+    pub const AMBIGUOUS_TABLE: &str = "42P09";
     pub const UNDEFINED_PARAMETER: &str = "42P02";
     pub const INVALID_SCHEMA_NAME: &str = "3F000";
     pub const INSUFFICIENT_RESOURCES: &str = "53000";

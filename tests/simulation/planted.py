@@ -142,6 +142,16 @@ FAULTS = {
         "let complete = runs.iter().all(|r| r.state.done);",
         "let complete = runs.iter().all(|r| r.state.done) || PLANTED && runs.iter().any(|r| r.state.done);",
     ),
+    "a table begins anew before the stream has its definition": (
+        "cdc/src/capture/resync.rs",
+        "matches!(resync, Resync::Waiting(definition) if definition.at <= reached)",
+        "matches!(resync, Resync::Waiting(definition) if PLANTED || definition.at <= reached)",
+    ),
+    "a table that is read again does not wait for what it has passed": (
+        "cdc/src/capture/resync.rs",
+        "table.since = Some(self.position.clone());",
+        "table.since = Some(self.position.clone()).filter(|_| !PLANTED);",
+    ),
     "a table that is read again disappears": (
         "cdc/src/capture/applier.rs",
         "slot.freeze();\n        slot.memory.clear();",

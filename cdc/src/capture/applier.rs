@@ -412,7 +412,8 @@ impl Slot {
         };
         let merges = self.writer.as_ref().map(|writer| Arc::clone(writer.merges()));
         let mysql = self.state.mysql.clone();
-        TableView { schema_name, table_name, visible: version.is_some(), version, mysql, merges }
+        let visible = version.is_some();
+        TableView { schema_name, table_name, visible, complete: visible && self.is_live(), version, mysql, merges }
     }
 }
 

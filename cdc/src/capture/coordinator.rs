@@ -17,6 +17,7 @@ use tracing::{info, warn};
 use super::applier::{Cut, Work};
 use super::job::{Control, StatusBoard};
 use super::pages::{PERMIT_BYTES, ReadEvent, ReadJob, ReadPage, Readers, permits, reserve};
+use super::resync::Resyncs;
 use super::state::SourceState;
 use super::status::{ErrorInfo, JobState};
 use super::table::{CapturedTable, Phase, ReadToken, TableIndex};
@@ -40,7 +41,7 @@ const IDLE_CHECKPOINT: Duration = Duration::from_secs(10);
 const LOADING_CHECKPOINT: Duration = Duration::from_secs(10);
 const TICK: Duration = Duration::from_millis(100);
 const STATUS_EVERY: Duration = Duration::from_millis(500);
-const RETRY_READ: Duration = Duration::from_secs(1);
+pub(super) const RETRY_READ: Duration = Duration::from_secs(1);
 
 pub(super) struct Coordinator<'a> {
     pub(super) options: &'a CaptureOptions,
@@ -62,6 +63,8 @@ pub(super) struct Coordinator<'a> {
     pub(super) cuts: Cuts,
     /// Pages that wait for the stream to pass their HIGH, oldest first.
     pub(super) held: VecDeque<ReadPage>,
+    /// Tables that somebody wants to be read again.
+    pub(super) resyncs: Resyncs,
     /// The applier has something to commit though no row has come.
     pub(super) upkeep: Arc<AtomicBool>,
 }
@@ -124,6 +127,7 @@ impl Coordinator<'_> {
     ) -> Result<(), Error> {
         for index in 0..self.tables.len() {
             self.start_reads(index);
+            self.start_resync(index);
         }
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
@@ -152,6 +156,10 @@ impl Coordinator<'_> {
                 }
                 request = requests.recv(), if requests_open => match request {
                     Some(Control::Checkpoint(answer)) => self.cuts.waiting.push(answer),
+                    Some(Control::Resync(names, answer)) => {
+                        self.resync(&names);
+                        self.cuts.waiting.push(answer);
+                    }
                     Some(Control::Stop) => self.cuts.stopping = true,
                     None => {
                         requests_open = false;
@@ -186,6 +194,7 @@ impl Coordinator<'_> {
                 generation: table.generation,
                 mysql: Arc::clone(&table.mysql),
                 estimated_rows: table.estimated_rows,
+                since: table.since.clone(),
                 awaited: table.awaited.clone(),
             }),
             Phase::Snapshot(runs) => {
@@ -222,6 +231,7 @@ impl Coordinator<'_> {
                     self.start_reads(index);
                 }
             }
+            ReadEvent::Defined { table, question, definition } => self.defined(table, question, *definition),
             ReadEvent::Page(page) => {
                 self.held.push_back(page);
             }
@@ -277,6 +287,7 @@ impl Coordinator<'_> {
                 generation,
                 mysql: Arc::clone(&table.mysql),
                 estimated_rows: table.estimated_rows,
+                since: table.since.clone(),
                 awaited: table.awaited.clone(),
             },
             _ => return Ok(()),
@@ -497,6 +508,7 @@ impl Coordinator<'_> {
         if !self.held.is_empty() {
             self.apply_pages().await?;
         }
+        self.begin_resyncs().await?;
         if self.cuts.outstanding.is_none() && self.cut_is_due() {
             self.cut().await?;
         }
@@ -569,8 +581,8 @@ impl Coordinator<'_> {
 
     // ---- Status ---------------------------------------------------------------------------------------------------
 
-    fn report(&self) {
-        let loading = self.tables.iter().any(CapturedTable::is_loading);
+    pub(super) fn report(&self) {
+        let loading = self.tables.iter().any(|table| table.is_loading() || table.resync);
         let now = self.clock.now_ms();
         self.status.update(|status| {
             status.state = if loading { JobState::Snapshot } else { JobState::Streaming };

@@ -214,6 +214,7 @@ mod tests {
             schema_name: "shop".to_owned(),
             table_name: "orders".to_owned(),
             visible: true,
+            complete: true,
             version: Some(Arc::clone(version)),
             mysql: crate::mysql::types::MysqlTable {
                 database: "shop".to_owned(),

@@ -63,6 +63,8 @@ pub struct CaptureEnv {
 pub(super) enum Control {
     /// Answers with the number of a checkpoint that covers everything seen when it was asked for.
     Checkpoint(oneshot::Sender<u64>),
+    /// Read these tables again, given as they are queried. Answers with the number of a checkpoint that holds the wish.
+    Resync(Vec<String>, oneshot::Sender<u64>),
     /// Cut a last checkpoint and end.
     Stop,
 }
@@ -136,12 +138,22 @@ impl CaptureHandle {
 
     /// Cuts a checkpoint now. The answer's number covers all that the stream has delivered.
     pub async fn checkpoint(&self) -> Result<u64, Error> {
+        self.ask(Control::Checkpoint).await
+    }
+
+    /// Has tables read again, each beside its old state, which readers keep until the new one is complete. Tables are named
+    /// as they are queried (`schema.table`); a name that is none does nothing. Answers when the wish is durable.
+    pub async fn resync(&self, tables: Vec<String>) -> Result<u64, Error> {
+        self.ask(|answer| Control::Resync(tables, answer)).await
+    }
+
+    async fn ask(&self, request: impl FnOnce(oneshot::Sender<u64>) -> Control) -> Result<u64, Error> {
         let (answer, number) = oneshot::channel();
         let not_running = || {
             Error::new(Code::Stopped, format!("source \"{}\" is not capturing", self.definition.name))
                 .with_detail(format!("Its state is {}.", self.status().state.as_str()))
         };
-        self.control.send(Control::Checkpoint(answer)).await.map_err(|_| not_running())?;
+        self.control.send(request(answer)).await.map_err(|_| not_running())?;
         number.await.map_err(|_| not_running())
     }
 
@@ -344,13 +356,13 @@ impl Runner {
                 Err(_) => return false,
                 Ok(None | Some(Control::Stop)) => return true,
                 // Dropping the answer tells the caller that the job is not running.
-                Ok(Some(Control::Checkpoint(_))) => {}
+                Ok(Some(Control::Checkpoint(_) | Control::Resync(..))) => {}
             }
         }
     }
 
     async fn wait_for_stop(&mut self) {
-        while let Some(Control::Checkpoint(_)) = self.requests.recv().await {}
+        while let Some(Control::Checkpoint(_) | Control::Resync(..)) = self.requests.recv().await {}
     }
 }
 

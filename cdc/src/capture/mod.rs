@@ -2,7 +2,7 @@
 //!
 //! Reading order: [`view`] (what readers get), [`status`] (what operators get), [`state`] (what a checkpoint holds of a
 //! job), [`table`] (one captured table while the job runs), [`pages`] (the readers of the initial snapshot),
-//! [`coordinator`] (the loop that joins stream and pages and cuts checkpoints), [`transaction`] (where transactions begin and end), [`schema_change`] (DDL on captured tables), [`applier`] (writers and commits),
+//! [`coordinator`] (the loop that joins stream and pages and cuts checkpoints), [`transaction`] (where transactions begin and end), [`schema_change`] (DDL on captured tables), [`resync`] (tables that somebody wants to be read again), [`applier`] (writers and commits),
 //! [`housekeeping`] (what is old goes), [`session`] (recovery and connections), [`early_xa`] (XA transactions at the first position), [`job`] (lease, retries, the handle), [`storage_error`] (storage's errors in
 //! capture's codes).
 
@@ -12,6 +12,7 @@ mod early_xa;
 mod housekeeping;
 mod job;
 mod pages;
+mod resync;
 mod schema_change;
 mod session;
 mod state;

@@ -7,6 +7,7 @@ use tidegate_storage::paimon::TableSchema;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::task::AbortOnDropHandle;
 
+use super::resync::Definition;
 use super::state::XaCommit;
 use super::table::{ReadToken, TableIndex};
 use crate::error::{Error, Retry};
@@ -17,13 +18,22 @@ use crate::mysql::snapshot::pages::{Page, read_page};
 use crate::mysql::snapshot::ranges::plan_ranges;
 use crate::mysql::snapshot::{KeyRange, KeyValue};
 use crate::mysql::types::MysqlTable;
-use crate::source::definition::CaptureOptions;
-use crate::source::position::FilePosition;
+use crate::source::definition::{CaptureOptions, SourceDefinition};
+use crate::source::position::{FilePosition, Position};
 
 /// What a reader does next.
 pub(super) enum ReadJob {
-    /// Cut a table into key ranges, once what it awaits is visible.
-    Plan { table: TableIndex, generation: u64, mysql: Arc<MysqlTable>, estimated_rows: u64, awaited: Vec<XaCommit> },
+    /// Cut a table into key ranges, once all is visible that was committed up to a position, and what it awaits.
+    Plan {
+        table: TableIndex,
+        generation: u64,
+        mysql: Arc<MysqlTable>,
+        estimated_rows: u64,
+        since: Option<Position>,
+        awaited: Vec<XaCommit>,
+    },
+    /// Read the definition of a table.
+    Define { table: TableIndex, question: u64, mysql: Arc<MysqlTable> },
     /// Read one range, page by page, from behind `after`.
     Range {
         table: TableIndex,
@@ -43,6 +53,11 @@ pub(super) enum ReadEvent {
         table: TableIndex,
         generation: u64,
         ranges: Vec<KeyRange>,
+    },
+    Defined {
+        table: TableIndex,
+        question: u64,
+        definition: Box<Result<Definition, Error>>,
     },
     Page(ReadPage),
     Failed {
@@ -89,9 +104,11 @@ impl Readers {
     pub(super) fn start(
         server: &Arc<dyn SourceServer>,
         info: &ServerInfo,
-        options: &CaptureOptions,
+        definition: &SourceDefinition,
         budget: usize,
     ) -> (Self, mpsc::Receiver<ReadEvent>) {
+        let options = &definition.options;
+        let definition = Arc::new(definition.clone());
         let (jobs, queue) = mpsc::unbounded_channel();
         let (events, received) = mpsc::channel(4);
         let queue = Arc::new(Mutex::new(queue));
@@ -99,6 +116,7 @@ impl Readers {
         let tasks = (0..options.snapshot_parallelism.max(1)).map(|_| {
             let reader = Reader {
                 server: Arc::clone(server),
+                definition: Arc::clone(&definition),
                 expected: info.clone(),
                 options: options.clone(),
                 queue: Arc::clone(&queue),
@@ -128,10 +146,11 @@ impl Readers {
     }
 }
 
-struct Reader {
-    server: Arc<dyn SourceServer>,
+pub(super) struct Reader {
+    pub(super) server: Arc<dyn SourceServer>,
+    pub(super) definition: Arc<SourceDefinition>,
     /// The server whose log is followed: pages of another one would be of another time.
-    expected: ServerInfo,
+    pub(super) expected: ServerInfo,
     options: CaptureOptions,
     queue: Arc<Mutex<mpsc::UnboundedReceiver<ReadJob>>>,
     events: mpsc::Sender<ReadEvent>,
@@ -176,8 +195,15 @@ impl Reader {
     /// Does one job; `false` when nobody listens any more.
     async fn work(&mut self, job: ReadJob) -> bool {
         match job {
-            ReadJob::Plan { table, generation, mysql, estimated_rows, awaited } => {
-                let planned = self.plan(&mysql, estimated_rows, &awaited).await;
+            ReadJob::Define { table, question, mysql } => {
+                let definition = self.define(&mysql).await;
+                if let Err(error) = &definition {
+                    self.after_failure(error).await;
+                }
+                self.events.send(ReadEvent::Defined { table, question, definition: Box::new(definition) }).await.is_ok()
+            }
+            ReadJob::Plan { table, generation, mysql, estimated_rows, since, awaited } => {
+                let planned = self.plan(&mysql, estimated_rows, since.as_ref(), &awaited).await;
                 let event = match planned {
                     Ok(ranges) => ReadEvent::Planned { table, generation, ranges },
                     Err(error) => {
@@ -224,7 +250,7 @@ impl Reader {
         (self.options.page_rows * 256).min(self.budget / self.options.snapshot_parallelism.max(1) / 2)
     }
 
-    async fn connected(&mut self) -> Result<&mut (Box<dyn SourceConnection>, ServerInfo), Error> {
+    pub(super) async fn connected(&mut self) -> Result<&mut (Box<dyn SourceConnection>, ServerInfo), Error> {
         if self.conn.is_none() {
             let (conn, info) = self.server.connect().await?;
             info.must_be(&self.expected)?;
@@ -250,10 +276,14 @@ impl Reader {
         &mut self,
         mysql: &MysqlTable,
         estimated_rows: u64,
+        since: Option<&Position>,
         awaited: &[XaCommit],
     ) -> Result<Vec<KeyRange>, Error> {
         let range_rows = self.options.range_rows;
         let (conn, info) = self.connected().await?;
+        if let Some(since) = since {
+            conn.wait_visible(info, since, VISIBILITY_TIMEOUT).await?;
+        }
         for commit in awaited {
             conn.wait_visible(info, &commit.position, VISIBILITY_TIMEOUT).await?;
             wait_completed(conn.as_mut(), info, &commit.xid, VISIBILITY_TIMEOUT).await?;

@@ -161,7 +161,7 @@ impl Session<'_> {
         // The stream's rows, the snapshot's pages and what the writers buffer share the source's memory.
         let memory_bytes = options.memory_bytes / 4;
         let (work, queue) = mpsc::channel(256);
-        let (readers, mut reads) = Readers::start(self.server, &info, options, options.memory_bytes / 2);
+        let (readers, mut reads) = Readers::start(self.server, &info, self.definition, options.memory_bytes / 2);
         let upkeep = Arc::new(AtomicBool::new(false));
         let applier = Applier {
             store: self.env.store.clone(),
@@ -201,6 +201,7 @@ impl Session<'_> {
             position: start.position,
             source: start.source,
             held: Default::default(),
+            resyncs: Default::default(),
             upkeep,
             info,
         };

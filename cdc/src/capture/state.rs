@@ -41,6 +41,9 @@ pub struct TableState {
     /// While it is pending: what its pages have to see, since the stream does not tell it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub awaited: Vec<XaCommit>,
+    /// Somebody wants the table to be read again, which has not begun.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub resync: bool,
 }
 
 /// An XA COMMIT of rows that are in no event behind it.

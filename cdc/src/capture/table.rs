@@ -13,7 +13,7 @@ use crate::mysql::binlog::{RowDecoder, TableMap};
 use crate::mysql::snapshot::{KeyRange, KeyValue};
 use crate::mysql::types::MysqlTable;
 use crate::rows::RowBuffer;
-use crate::source::position::FilePosition;
+use crate::source::position::{FilePosition, Position};
 
 /// Index of a table in its job; stable while the job runs.
 pub(super) type TableIndex = usize;
@@ -36,8 +36,11 @@ pub(super) struct CapturedTable {
     pub(super) generation: u64,
     /// The log's end when a read was refused for good, until a page succeeds or the definition changes.
     pub(super) refused: Option<FilePosition>,
-    /// What is waited for before the table is read.
+    /// What is waited for before the table is read: all transactions up to a position, and some others.
+    pub(super) since: Option<Position>,
     pub(super) awaited: Vec<XaCommit>,
+    /// Somebody wants the table to be read again, which has not begun.
+    pub(super) resync: bool,
     /// Whether the state differs from what the last checkpoint holds.
     pub(super) changed: bool,
     decoders: HashMap<u64, (TableMap, RowDecoder)>,
@@ -87,7 +90,9 @@ impl CapturedTable {
             transaction_start: 0,
             generation: 0,
             refused: None,
+            since: None,
             awaited: Vec::new(),
+            resync: false,
             changed: true,
             decoders: HashMap::new(),
         }
@@ -98,6 +103,7 @@ impl CapturedTable {
         let mut table = Self::new(name, state.mysql, schema, state.buckets, state.estimated_rows);
         table.rows_read = state.rows_read;
         table.awaited = state.awaited;
+        table.resync = state.resync;
         table.changed = false;
         table.phase = match state.phase {
             TablePhase::Pending => Phase::Pending,
@@ -133,6 +139,7 @@ impl CapturedTable {
             rows_read: self.rows_read,
             frozen: None,
             awaited: self.awaited.clone(),
+            resync: self.resync,
         }
     }
 
@@ -150,6 +157,7 @@ impl CapturedTable {
             error: None,
         };
         match &self.phase {
+            _ if self.resync => status.state = TableProgress::Pending,
             Phase::Pending => status.state = TableProgress::Pending,
             Phase::Streaming => {}
             Phase::Error(error) => {
@@ -218,6 +226,7 @@ impl CapturedTable {
             .into_iter()
             .map(|range| RangeRun { state: RangeState { range, after: None, done: false }, token: Arc::default() });
         self.phase = Phase::Snapshot(runs.collect());
+        self.since = None;
         self.awaited.clear();
         self.changed = true;
     }

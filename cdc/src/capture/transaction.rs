@@ -1,6 +1,6 @@
 //! Transactions in the stream: where they begin and end, and what of them does not count after all.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use tracing::warn;
 
@@ -29,7 +29,14 @@ pub(super) struct StreamState {
     /// What the open transaction can be cut back to, oldest first.
     savepoints: Vec<Savepoint>,
     pub(super) last_event_at_ms: Option<i64>,
+    /// Counts statements that may have changed a table's definition.
+    pub(super) statements: u64,
+    /// The last XA COMMITs, which a SELECT may not see yet.
+    pub(super) commits: VecDeque<XaCommit>,
 }
+
+/// So many XA COMMITs are remembered; each takes some milliseconds.
+const COMMITS: usize = 64;
 
 impl StreamState {
     pub(super) fn at(file: Option<FilePosition>) -> Self {
@@ -121,6 +128,7 @@ impl Coordinator<'_> {
             _ => {}
         }
         // A statement of its own: schema change or a data change that should have been row events.
+        self.stream.statements += 1;
         let statement = ddl::parse(sql, database);
         self.statement(statement, sql).await?;
         if !self.stream.explicit {
@@ -185,10 +193,16 @@ impl Coordinator<'_> {
         let xid = statement.split_whitespace().nth(2).unwrap_or_default().to_ascii_lowercase();
         let known = self.source.prepared.remove(&xid);
         self.end_transaction();
+        let commit = XaCommit { xid, position: self.position.clone() };
+        if commits {
+            self.stream.commits.push_back(commit.clone());
+            if self.stream.commits.len() > COMMITS {
+                self.stream.commits.pop_front();
+            }
+        }
         if known || !commits {
             return Ok(());
         }
-        let commit = XaCommit { xid, position: self.position.clone() };
         warn!("an XA transaction that was prepared before the capture began was committed; its tables are read again");
         for index in 0..self.tables.len() {
             let Some(table) = self.tables.get_mut(index).filter(|t| t.is_captured()) else { continue };

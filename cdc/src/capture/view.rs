@@ -7,7 +7,7 @@ use tidegate_storage::store::StoreRef;
 use tidegate_storage::table::{MergeLog, TableVersion};
 use uuid::Uuid;
 
-use super::state::TableState;
+use super::state::{TablePhase, TableState};
 use crate::error::{Code, Error, Retry};
 use crate::mysql::types::MysqlTable;
 use crate::source::position::Position;
@@ -33,8 +33,10 @@ pub struct SourceView {
 pub struct TableView {
     pub schema_name: String,
     pub table_name: String,
-    /// Whether the table's snapshot is complete, so that it may be queried.
+    /// Whether the table may be queried: its snapshot is complete, or an older state is kept.
     pub visible: bool,
+    /// Whether what readers see is the table at the view's position, and no older state.
+    pub complete: bool,
     /// The rows; `None` while nothing complete exists.
     pub version: Option<Arc<TableVersion>>,
     /// The table's definition in MySQL at the view's position.
@@ -121,7 +123,9 @@ async fn table_view(store: &StoreRef, checkpoint: u64, commit: &TableCommit) -> 
         None => None,
     };
     let (schema_name, table_name) = split_name(&commit.name);
-    Ok(TableView { schema_name, table_name, visible: version.is_some(), version, mysql: table.mysql, merges: None })
+    let complete = version.is_some() && table.phase == TablePhase::Streaming;
+    let visible = version.is_some();
+    Ok(TableView { schema_name, table_name, visible, complete, version, mysql: table.mysql, merges: None })
 }
 
 /// Splits `schema.table`; a schema name holds no dot, so the first one separates.

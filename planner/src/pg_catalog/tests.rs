@@ -46,6 +46,7 @@ fn table(schema: &str, name: &str, columns: &[(&str, DataType, bool)], key: &[&s
         schema_name: schema.to_owned(),
         table_name: name.to_owned(),
         visible,
+        complete: visible,
         version: visible.then(|| Arc::new(version)),
         mysql: MysqlTable {
             database: schema.to_owned(),

@@ -192,6 +192,9 @@ impl Session {
             Statement::ShowCreate { kind, name } => self.show_create(*kind, name),
             Statement::Pause(name) => self.outside_block("PAUSE SOURCE")?.pause(name).await,
             Statement::Resume(name) => self.outside_block("RESUME SOURCE")?.resume(name).await,
+            Statement::Resync { source, table } => {
+                self.outside_block("RESYNC SOURCE")?.resync(source, table.as_ref()).await
+            }
             Statement::Checkpoint(name) => self.checkpoint(name.as_ref()).await,
             Statement::CompactTable { schema, table } => {
                 self.outside_block("COMPACT TABLE")?.compact_table(schema.as_ref(), table).await

@@ -1,8 +1,9 @@
-//! Sources: CREATE, PAUSE, RESUME, CHECKPOINT.
+//! Sources: CREATE, PAUSE, RESUME, RESYNC, CHECKPOINT.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_cdc::capture::JobState;
+use tidegate_cdc::capture::{JobState, TableView};
 use tidegate_cdc::error::Code;
 use tidegate_cdc::mysql::catalog::MatchedTable;
 use tidegate_cdc::source::definition::SourceDefinition;
@@ -12,12 +13,15 @@ use super::execute::{Session, place};
 use super::objects::{duplicate, require_secrets, skipped, undefined};
 use super::outcome::{Notice, Outcome};
 use crate::catalog::definition::source_definition;
-use crate::catalog::{Catalog, SourceEntry};
+use crate::catalog::{Catalog, SourceEntry, quoted_name};
 use crate::error::{SqlError, sqlstate};
 use crate::sql::statement::{CreateSource, Name, ObjectKind};
 
 /// How long the examination of a server may take beyond connecting to it.
 const EXAMINATION: Duration = Duration::from_secs(60);
+
+/// How long a job that has just begun may take until it shows its tables.
+const RECOVERY: Duration = Duration::from_secs(10);
 
 /// Tables that a notice names one by one.
 const NAMED_TABLES: usize = 20;
@@ -125,6 +129,59 @@ impl Session {
         Ok(Outcome::command("RESUME SOURCE"))
     }
 
+    /// Has the tables of a source, or one of them, read again beside their old state.
+    pub(super) async fn resync(
+        &mut self,
+        name: &Name,
+        table: Option<&(Option<Name>, Name)>,
+    ) -> Result<Outcome, SqlError> {
+        let entry = self.source(name)?;
+        let handle = self.engine.jobs.handle(entry.id).ok_or_else(|| not_running(&name.value, &entry))?;
+        let is_meant = |view: &TableView| {
+            table.is_none_or(|(schema, table)| {
+                view.table_name == table.value && schema.as_ref().is_none_or(|schema| view.schema_name == schema.value)
+            })
+        };
+        // A job that has just begun shows its tables in a moment.
+        let mut views = handle.views();
+        let shown = tokio::time::timeout(RECOVERY, views.wait_for(|view| view.checkpoint > 0)).await;
+        let Ok(Ok(view)) = shown.map(|shown| shown.map(|view| Arc::clone(&view))) else {
+            return Err(not_begun(&name.value));
+        };
+        let meant = view.tables.iter().filter(|view| is_meant(view));
+        let tables: Vec<String> = meant.map(|view| format!("{}.{}", view.schema_name, view.table_name)).collect();
+        match (table, tables.as_slice()) {
+            (None, []) => return Err(not_begun(&name.value)),
+            (Some((schema, table)), []) => {
+                return Err(SqlError::new(
+                    sqlstate::UNDEFINED_TABLE,
+                    format!("source \"{}\" has no table {}", name.value, quoted_name(&table.value)),
+                )
+                .with_hint("SELECT table_name FROM sys.job_tables lists them.")
+                .at(schema.as_ref().unwrap_or(table).position));
+            }
+            (Some((_, table)), [first, second, ..]) => {
+                return Err(SqlError::new(
+                    sqlstate::AMBIGUOUS_TABLE,
+                    format!("source \"{}\" has several tables {}", name.value, quoted_name(&table.value)),
+                )
+                .with_hint(format!("Name its schema as well, as in {first} or {second}."))
+                .at(table.position));
+            }
+            _ => {}
+        }
+        let count = tables.len();
+        let checkpoint = handle.resync(tables).await?;
+        let (what, them) = if count == 1 { ("1 table is", "it") } else { (&*format!("{count} tables are"), "they") };
+        let notice = Notice::info(format!(
+            "{what} read again; readers keep the old state until the new one is complete (checkpoint {checkpoint})"
+        ));
+        let name = quoted_name(&name.value);
+        let hint =
+            format!("WAIT FOR SOURCE {name} SNAPSHOT; waits until {them} {}.", if count == 1 { "is" } else { "are" });
+        Ok(Outcome::noticed("RESYNC SOURCE", Notice { hint: Some(hint), ..notice }))
+    }
+
     /// The source, and whether that changed it.
     async fn set_paused(&self, name: &Name, paused: bool) -> Result<(SourceEntry, bool), SqlError> {
         let change = self.engine.catalog.change(|catalog| {
@@ -161,7 +218,12 @@ impl Session {
 pub(super) fn not_running(name: &str, entry: &SourceEntry) -> SqlError {
     let what = if entry.paused { "is paused" } else { "is not running" };
     SqlError::new(sqlstate::OBJECT_NOT_READY, format!("source \"{name}\" {what}"))
-        .with_hint(format!("RESUME SOURCE {};", crate::catalog::quoted_name(name)))
+        .with_hint(format!("RESUME SOURCE {};", quoted_name(name)))
+}
+
+fn not_begun(name: &str) -> SqlError {
+    SqlError::new(sqlstate::OBJECT_NOT_READY, format!("source \"{name}\" has no table yet"))
+        .with_hint("SHOW JOBS tells how far it is. What is captured for the first time need not be read again.")
 }
 
 /// A mirrored table has one source.
@@ -183,7 +245,7 @@ fn refuse_taken(
             "Leave it out with 'tables.exclude' = '{0}.{1}', or mirror it elsewhere with TABLES ({0}.{1} INTO {2}.{1}).",
             origin.database,
             origin.name,
-            crate::catalog::quoted_name(&name.value)
+            quoted_name(&name.value)
         )),
         None => error,
     })
@@ -247,7 +309,7 @@ fn warnings(examination: &Examination) -> Vec<Notice> {
 
 fn created(examination: &Examination, captured: usize, name: &str) -> Notice {
     let skipped: Vec<_> = examination.tables.iter().filter_map(|table| table.left_out.as_deref()).collect();
-    let name = crate::catalog::quoted_name(name);
+    let name = quoted_name(name);
     let tables = if captured == 1 { "1 table".to_owned() } else { format!("{captured} tables") };
     let aside = match skipped.as_slice() {
         [] => String::new(),

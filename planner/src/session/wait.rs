@@ -100,7 +100,7 @@ async fn reach(source: &str, goal: &Goal, handle: &CaptureHandle) -> Result<Outc
             Goal::Snapshot => snapshot_done(&status, |name| {
                 view.tables
                     .iter()
-                    .any(|table| table.visible && format!("{}.{}", table.schema_name, table.table_name) == name)
+                    .any(|table| table.complete && format!("{}.{}", table.schema_name, table.table_name) == name)
             }),
             Goal::Checkpoint(number) => view.checkpoint >= *number,
             Goal::File(file) => view.position.file.as_ref().is_some_and(|reached| reached >= file),

@@ -7,7 +7,7 @@ mod settings;
 use sqlparser::tokenizer::Token;
 
 use super::cursor::Cursor;
-use super::statement::{DiscardKind, ExplainFormat, ShowFilter, ShowKind, Statement, WaitTarget};
+use super::statement::{DiscardKind, ExplainFormat, Name, ShowFilter, ShowKind, Statement, WaitTarget};
 use super::tokens::{Lexeme, Positions, tokenize};
 use crate::error::SqlError;
 
@@ -59,10 +59,16 @@ fn own_statement(cursor: &mut Cursor<'_>) -> Result<Option<Statement>, SqlError>
         ("DROP", "SOURCE" | "CONNECTION" | "SECRET") => capture::drop_object(cursor)?,
         ("CREATE" | "DROP" | "ALTER" | "PAUSE" | "RESUME" | "SHOW", "SINK" | "SINKS" | "PIPELINE")
         | ("ALTER", "SOURCE" | "CONNECTION" | "SECRET")
-        | ("RESYNC", "SOURCE")
         | ("VERIFY", "TABLE") => return Err(not_yet(cursor, &format!("{first} {second}"))),
         ("SHOW", _) => show(cursor)?,
         ("PAUSE" | "RESUME", _) => pause_or_resume(cursor)?,
+        ("RESYNC", _) => {
+            cursor.advance();
+            cursor.expect(&["SOURCE"])?;
+            let source = cursor.name("the name of a source")?;
+            let table = if cursor.accept(&["TABLE"]) { Some(table_name(cursor)?) } else { None };
+            Statement::Resync { source, table }
+        }
         ("CHECKPOINT", _) => {
             cursor.accept(&["CHECKPOINT"]);
             let source = if cursor.accept(&["SOURCE"]) { Some(cursor.name("the name of a source")?) } else { None };
@@ -75,12 +81,8 @@ fn own_statement(cursor: &mut Cursor<'_>) -> Result<Option<Statement>, SqlError>
         }
         ("COMPACT", "TABLE") => {
             cursor.accept(&["COMPACT", "TABLE"]);
-            let first = cursor.name("the name of a table")?;
-            if cursor.accept_token(&Token::Period) {
-                Statement::CompactTable { schema: Some(first), table: cursor.name("the name of a table")? }
-            } else {
-                Statement::CompactTable { schema: None, table: first }
-            }
+            let (schema, table) = table_name(cursor)?;
+            Statement::CompactTable { schema, table }
         }
         ("WAIT", _) => wait(cursor)?,
         ("EXPLAIN", _) => match explain_source(cursor)? {
@@ -110,6 +112,15 @@ fn own_statement(cursor: &mut Cursor<'_>) -> Result<Option<Statement>, SqlError>
         _ => return settings::parse(cursor),
     };
     Ok(Some(statement))
+}
+
+/// `schema.table`, or a table alone.
+fn table_name(cursor: &mut Cursor<'_>) -> Result<(Option<Name>, Name), SqlError> {
+    let first = cursor.name("the name of a table")?;
+    if cursor.accept_token(&Token::Period) {
+        return Ok((Some(first), cursor.name("the name of a table")?));
+    }
+    Ok((None, first))
 }
 
 fn not_yet(cursor: &Cursor<'_>, what: &str) -> SqlError {

@@ -210,6 +210,11 @@ pub enum Statement {
     },
     Pause(Name),
     Resume(Name),
+    /// `RESYNC SOURCE source [ TABLE [ schema. ] table ]`.
+    Resync {
+        source: Name,
+        table: Option<(Option<Name>, Name)>,
+    },
     Checkpoint(Option<Name>),
     /// `COMPACT TABLE [ schema. ] table`.
     CompactTable {

@@ -44,13 +44,26 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// For a table that continues an earlier one of its name: the next snapshot removes the files of `snapshot`.
-    pub(crate) async fn replacing(store: &StoreRef, layout: &Layout, snapshot: &Snapshot) -> Result<Self> {
-        let (mut history, _) = Self::read(store, layout, snapshot, true).await?;
-        history.index.clear();
-        // The old vectors go with their files.
-        history.index_manifest = None;
-        Ok(history)
+    /// For a table that continues an earlier one of its name: the next snapshot removes the files of snapshot `id`. If that
+    /// one is damaged it is replaced all the same, and its files become orphans.
+    pub(crate) async fn replacing(store: &StoreRef, layout: &Layout, id: u64) -> Result<Self> {
+        let read = async {
+            let snapshot = read_snapshot(store, layout, id).await?;
+            Self::read(store, layout, &snapshot, true).await
+        };
+        match read.await {
+            Ok((mut history, _)) => {
+                history.index.clear();
+                // The old vectors go with their files.
+                history.index_manifest = None;
+                Ok(history)
+            }
+            Err(error @ (Error::Corrupt { .. } | Error::NotFound { .. })) => {
+                tracing::warn!(table = %layout.paths.root(), snapshot = id, %error, "a damaged snapshot is replaced");
+                Ok(Self { published_id: id, prepared_id: id, ..Self::default() })
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// At a snapshot, with its live files by bucket.

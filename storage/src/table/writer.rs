@@ -10,7 +10,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
 
 use super::bucket::{Bucket, FullMerge};
-use super::commit::{History, read_snapshot};
+use super::commit::History;
 use super::compaction::{self, Finished, Job, Times};
 use super::flush::{Buffer, flush};
 use super::key_index::KeySet;
@@ -81,10 +81,7 @@ impl TableWriter {
         let last = numbers(&ctx.store, &paths.snapshots(), "snapshot-").await?.pop();
         let layout = new_layout(ctx, path, options, schema, None)?;
         let history = match last {
-            Some(id) => {
-                let snapshot = read_snapshot(layout.store(), &layout, id).await?;
-                History::replacing(layout.store(), &layout, &snapshot).await?
-            }
+            Some(id) => History::replacing(layout.store(), &layout, id).await?,
             None => History::default(),
         };
         let buckets = (0..layout.options.buckets).map(Bucket::new).collect();
@@ -299,10 +296,14 @@ impl TableWriter {
         Ok(())
     }
 
-    /// Flushes, then changes the schema: `schema` comes from [`TableSchema::evolve`] on the current one. Batches applied
-    /// from now on have the new columns. The key's columns may only be renamed.
-    pub async fn evolve(&mut self, schema: TableSchema) -> Result<()> {
+    /// Flushes, then changes the schema: `schema` comes from [`TableSchema::evolve`] on the current one, or on the one that
+    /// the table was created with; options that it does not have stay. Batches applied from now on have the new columns.
+    /// The key's columns may only be renamed.
+    pub async fn evolve(&mut self, mut schema: TableSchema) -> Result<()> {
         self.flush().await?;
+        for (name, value) in &self.layout.schema.options {
+            schema.options.entry(name.clone()).or_insert_with(|| value.clone());
+        }
         let key = |schema: &TableSchema| -> Vec<_> {
             let fields = schema.key_indices().into_iter().map(|index| &schema.fields[index]);
             fields.map(|field| (field.id, field.data_type.clone())).collect()

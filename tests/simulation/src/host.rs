@@ -199,6 +199,22 @@ impl Host {
         });
     }
 
+    /// Asks for a table to be read again; `choose` picks it among so many.
+    pub fn resync(&self, choose: impl FnOnce(usize) -> usize) {
+        let Some(running) = &self.running else { return };
+        let view = running.job.view();
+        let Some(table) = view.tables.get(choose(view.tables.len())) else { return };
+        let table = format!("{}.{}", table.schema_name, table.table_name);
+        let (job, world, name) = (running.job.clone(), self.world.clone(), self.name);
+        note!(world, "{name} is asked to read {table} again");
+        running.runtime.spawn(async move {
+            match job.resync(vec![table.clone()]).await {
+                Ok(number) => note!(world, "{name} will read {table} again: checkpoint {number}"),
+                Err(error) => note!(world, "{name} will not read {table} again: {error}"),
+            }
+        });
+    }
+
     /// Lets this machine live for a while.
     pub fn step(&mut self, tick: Duration) {
         if self.running.is_none() && self.returns.is_some_and(|at| at <= self.world.now()) {

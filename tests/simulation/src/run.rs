@@ -126,12 +126,13 @@ impl Run {
             })
             .collect();
         // Nothing in a changelog says that a table was read again.
-        let follows = scenario.options.changelog && scenario.prepared == 0;
+        let follows = scenario.options.changelog && scenario.prepared == 0 && scenario.resyncs_every.is_zero();
         let checker = Checker::new(&world, &mysql, &disk, id, tables, follows);
         // A checkpoint may appear late, another process may not know of it, and a schema change has a table read again.
         let reads_once = scenario.storms == 0.0
             && (scenario.hosts, scenario.prepared) == (1, 0)
-            && scenario.schema_changes_every.is_zero();
+            && scenario.schema_changes_every.is_zero()
+            && scenario.resyncs_every.is_zero();
         let mut run = Self {
             reads_once,
             world,
@@ -386,6 +387,10 @@ impl Run {
         if self.every(self.scenario.compactions_every) {
             let index = self.world.below(self.hosts.len() as u64) as usize;
             self.hosts[index].compact(|tables| self.world.below(tables as u64) as usize);
+        }
+        if self.every(self.scenario.resyncs_every) {
+            let index = self.world.below(self.hosts.len() as u64) as usize;
+            self.hosts[index].resync(|tables| self.world.below(tables as u64) as usize);
         }
         if self.hosts.len() == 1
             && self.every(Duration::from_millis(700))

@@ -62,6 +62,8 @@ pub struct Scenario {
     pub stops_every: Duration,
     /// Tables that somebody wants merged.
     pub compactions_every: Duration,
+    /// Tables that somebody wants read again.
+    pub resyncs_every: Duration,
     /// Tags and consumers.
     pub holders_every: Duration,
     /// When an object in the store is damaged.
@@ -122,6 +124,7 @@ impl Scenario {
             freezes_every: sometimes(0.2, 2000, 8000),
             stops_every: sometimes(0.2, 2000, 8000),
             compactions_every: sometimes(0.3, 300, 3000),
+            resyncs_every: sometimes(0.15, 700, 6000),
             holders_every: sometimes(0.3, 200, 2000),
             damage_after: sometimes(0.15, 300, 10_000),
         }

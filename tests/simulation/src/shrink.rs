@@ -9,7 +9,7 @@ use crate::scenario::Scenario;
 type LeaveOut = fn(&mut Scenario);
 
 /// What can be left out of a world, by name.
-pub const PARTS: [(&str, LeaveOut); 23] = [
+pub const PARTS: [(&str, LeaveOut); 24] = [
     ("crashes", |scenario| scenario.crashes_every = Duration::ZERO),
     ("freezes", |scenario| scenario.freezes_every = Duration::ZERO),
     ("stops", |scenario| scenario.stops_every = Duration::ZERO),
@@ -21,6 +21,7 @@ pub const PARTS: [(&str, LeaveOut); 23] = [
     ("schema-changes", |scenario| scenario.schema_changes_every = Duration::ZERO),
     ("storms", |scenario| scenario.storms = 0.0),
     ("compactions", |scenario| scenario.compactions_every = Duration::ZERO),
+    ("resyncs", |scenario| scenario.resyncs_every = Duration::ZERO),
     ("holders", |scenario| scenario.holders_every = Duration::ZERO),
     ("damage", |scenario| scenario.damage_after = Duration::ZERO),
     ("hosts", |scenario| scenario.hosts = 1),

@@ -9,6 +9,7 @@ mod late_store;
 mod local_cache;
 mod mirror;
 mod ownership;
+mod resync;
 mod retention;
 mod s3;
 mod types;

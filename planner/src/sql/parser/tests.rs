@@ -400,3 +400,22 @@ fn a_table_to_compact_has_a_schema_or_not() {
         fault(wrong);
     }
 }
+
+#[test]
+fn what_is_read_again_is_a_source_or_a_table_of_it() {
+    for (text, source, schema, table) in [
+        ("RESYNC SOURCE shop", "shop", None, None),
+        ("resync source shop table orders;", "shop", None, Some("orders")),
+        ("RESYNC SOURCE \"My\" TABLE shop.\"T\"", "My", Some("shop"), Some("T")),
+    ] {
+        let Statement::Resync { source: found, table: meant } = one(text) else { panic!("{text}") };
+        let (found_schema, found_table) =
+            meant.map_or((None, None), |(schema, table)| (schema.map(|schema| schema.value), Some(table.value)));
+        let found = (found.value.as_str(), found_schema.as_deref(), found_table.as_deref());
+        assert_eq!(found, (source, schema, table), "{text}");
+    }
+    for wrong in ["RESYNC", "RESYNC shop", "RESYNC SOURCE", "RESYNC SOURCE shop TABLE", "RESYNC SOURCE shop TABLE a b"]
+    {
+        fault(wrong);
+    }
+}
