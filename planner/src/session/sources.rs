@@ -178,7 +178,7 @@ impl Session {
         ));
         let name = quoted_name(&name.value);
         let hint =
-            format!("WAIT FOR SOURCE {name} SNAPSHOT; waits until {them} {}.", if count == 1 { "is" } else { "are" });
+            format!("WAIT FOR SOURCE {name} SNAPSHOT waits until {them} {}.", if count == 1 { "is" } else { "are" });
         Ok(Outcome::noticed("RESYNC SOURCE", Notice { hint: Some(hint), ..notice }))
     }
 
