@@ -157,7 +157,13 @@ impl Session<'_> {
 
     async fn capture(self, start: Start, info: ServerInfo, log: CheckpointLog, resumes: bool) -> Result<Ended, Error> {
         let options = &self.definition.options;
-        let stream = self.open_stream(&info, &start.position).await?;
+        let stream = match self.open_stream(&info, &start.position).await {
+            // What was recovered may be old: a checkpoint that was given up for lost can have come since.
+            Err(error) if error.retry == Retry::Never && is_overtaken(&log, start.number).await => {
+                return Err(error.with_retry(Retry::Now));
+            }
+            opened => opened?,
+        };
         // The stream's rows, the snapshot's pages and what the writers buffer share the source's memory.
         let memory_bytes = options.memory_bytes / 4;
         let (work, queue) = mpsc::channel(256);
@@ -503,6 +509,11 @@ impl Session<'_> {
         slot.writer = Some(writer);
         Ok(schema)
     }
+}
+
+/// Whether there is a checkpoint behind this one.
+async fn is_overtaken(log: &CheckpointLog, number: u64) -> bool {
+    log.recover().await.is_ok_and(|newest| newest.is_some_and(|newest| newest.number > number))
 }
 
 /// A position behind every schema change that has been carried out. The tables' definitions stand still, so that none comes

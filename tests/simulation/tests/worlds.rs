@@ -193,3 +193,18 @@ fn schema_changes_are_visible_before_what_is_before_them() {
         scenario.lasts = Duration::from_secs(2);
     });
 }
+
+/// Records of checkpoints arrive after their senders have ended, and the log is deleted up to them at once: a session that had
+/// recovered before them ended for good once.
+#[test]
+fn checkpoints_that_come_late_count() {
+    look_at(12_000..12_040, |scenario| {
+        scenario.hosts = 1;
+        scenario.storms = 1.0;
+        scenario.crashes_every = Duration::from_millis(500);
+        scenario.rotates_every = Duration::from_millis(100);
+        scenario.purges_every = Duration::from_millis(20);
+        scenario.damage_after = Duration::ZERO;
+        scenario.lasts = Duration::from_secs(6);
+    });
+}
