@@ -172,12 +172,6 @@ fn snapshots_that_come_late_do_not_stop_expiry() {
     });
 }
 
-/// A time stamp in a lease is damaged, or the clock that it is from was wrong by years.
-#[test]
-fn a_lease_from_the_future_ends() {
-    look_at(700_191..700_192, |_| {});
-}
-
 /// A source begins while schema changes become visible before transactions that are in the log before them: the stream told of
 /// a column once that the definition had already.
 #[test]
