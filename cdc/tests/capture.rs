@@ -13,12 +13,18 @@ use tidegate_cdc::mysql::server::NetworkServer;
 use tidegate_cdc::source::definition::{CaptureOptions, SourceDefinition, TablePattern, TableRule};
 use tidegate_storage::checkpoint::Holder;
 use tidegate_storage::clock::{Clock, SystemClock};
+use tidegate_storage::store::StoreRef;
 use tidegate_storage::table::TableOptions;
 use uuid::Uuid;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn start(server: &Server, tables: &str, options: CaptureOptions) -> CaptureHandle {
+    let store = tidegate_storage::store::open("memory:", &[]).expect("a store");
+    start_on(server, &store, tables, options)
+}
+
+fn start_on(server: &Server, store: &StoreRef, tables: &str, options: CaptureOptions) -> CaptureHandle {
     let definition = SourceDefinition {
         id: Uuid::from_u128(11),
         name: "shop".to_owned(),
@@ -38,11 +44,10 @@ fn start(server: &Server, tables: &str, options: CaptureOptions) -> CaptureHandl
         since_ms: clock.now_ms(),
         renewed_at_ms: clock.now_ms(),
     };
-    let store = tidegate_storage::store::open("memory:", &[]).expect("a store");
     CaptureJob::start(
         definition,
         CaptureEnv {
-            store,
+            store: Arc::clone(store),
             server_of: NetworkServer::of_options(),
             clock,
             resources: Arc::default(),
@@ -172,6 +177,59 @@ async fn what_is_prepared_for_long_does_not_keep_a_source_from_beginning() {
         has_rows(&job, "t", 2).await;
         server.execute(&["XA COMMIT 'again'"]).await;
         has_rows(&job, "t", 3).await;
+        job.stop().await.expect("the job stops");
+    }
+}
+
+#[tokio::test]
+async fn rows_of_xa_transactions_count_when_they_are_committed() {
+    for kind in Kind::all() {
+        let server = Server::start(kind, &[]).await;
+        server
+            .execute(&[
+                "CREATE TABLE shop.t (id INT PRIMARY KEY, v LONGTEXT)",
+                "CREATE TABLE shop.u (id INT PRIMARY KEY, v LONGTEXT)",
+                "INSERT INTO shop.t VALUES (1, 'kept'), (2, 'deleted'), (3, 'changed')",
+            ])
+            .await;
+        let prepare = async |name: &str, statements: &[&str]| {
+            let (start, end) = (format!("XA START '{name}'"), format!("XA END '{name}'"));
+            let prepare = format!("XA PREPARE '{name}'");
+            server.execute(&[&[start.as_str()], statements, &[&end, &prepare]].concat()).await;
+        };
+        let store = tidegate_storage::store::open("memory:", &[]).expect("a store");
+        let job = start_on(&server, &store, "shop.*", CaptureOptions::default());
+        has_rows(&job, "t", 3).await;
+        // In the midst of other changes, of two tables, and more than fits into a buffer.
+        server.execute(&["INSERT INTO shop.u VALUES (100, 'before')"]).await;
+        prepare(
+            "ends well",
+            &[
+                "DELETE FROM shop.t WHERE id = 2",
+                "UPDATE shop.t SET v = 'other' WHERE id = 3",
+                "INSERT INTO shop.u VALUES (1, REPEAT('x', 3000000)), (2, REPEAT('y', 3000000))",
+                "INSERT INTO shop.u VALUES (3, REPEAT('z', 3000000))",
+                "INSERT INTO shop.t VALUES (4, 'new')",
+            ],
+        )
+        .await;
+        prepare("ends badly", &["INSERT INTO shop.t VALUES (50, 'never')"]).await;
+        prepare("ends later", &["INSERT INTO shop.t VALUES (60, 'later')"]).await;
+        server.execute(&["INSERT INTO shop.t VALUES (5, 'behind')"]).await;
+        has_rows(&job, "t", 4).await;
+        has_rows(&job, "u", 1).await;
+        server.execute(&["XA COMMIT 'ends well'", "XA ROLLBACK 'ends badly'"]).await;
+        has_rows(&job, "u", 4).await;
+        has_rows(&job, "t", 4).await;
+        job.stop().await.expect("the job stops");
+        // Another process commits what this one has held.
+        let job = start_on(&server, &store, "shop.*", CaptureOptions::default());
+        server.execute(&["INSERT INTO shop.t VALUES (6, 'after')"]).await;
+        has_rows(&job, "t", 5).await;
+        server.execute(&["XA COMMIT 'ends later'"]).await;
+        has_rows(&job, "t", 6).await;
+        assert_eq!(job.status().errors.iter().map(|error| &error.message).collect::<Vec<_>>(), Vec::<&String>::new());
+        job.checkpoint().await.expect("a checkpoint");
         job.stop().await.expect("the job stops");
     }
 }

@@ -15,6 +15,9 @@ const KEPT: usize = 8;
 const KEPT_BYTES: usize = 4 << 20;
 /// The largest content that is decompressed.
 const MAX_CONTENT: usize = 1 << 30;
+/// The most content of a block of a frame, and the least that a block takes in it (RFC 8878, 3.1.1.2).
+const BLOCK_CONTENT: usize = 128 << 10;
+const BLOCK_HEADER: usize = 3;
 
 static COMPRESSORS: Mutex<Vec<Compressor<'static>>> = Mutex::new(Vec::new());
 static DECOMPRESSORS: Mutex<Vec<Decompressor<'static>>> = Mutex::new(Vec::new());
@@ -42,14 +45,15 @@ pub(crate) fn compress(content: &[u8]) -> Vec<u8> {
     compressed.expect("the output buffer is sized by zstd's own bound")
 }
 
-/// The content of a frame. Errors if it is none, is damaged, or says that more than a gigabyte is in it.
+/// The content of a frame. Errors if it is none, is damaged, or says that more is in it than can be, or than a gigabyte.
 pub(crate) fn decompress(frame: &[u8]) -> io::Result<Vec<u8>> {
     // Only what was compressed in one go says how large it is.
     let Some(size) = zstd_safe::get_frame_content_size(frame).ok().flatten() else {
         return zstd::stream::decode_all(frame);
     };
-    let size = usize::try_from(size).ok().filter(|size| *size <= MAX_CONTENT);
-    let size = size.ok_or_else(|| io::Error::other("it says that its content is larger than a gigabyte"))?;
+    let possible = (frame.len() / BLOCK_HEADER).saturating_mul(BLOCK_CONTENT).min(MAX_CONTENT);
+    let size = usize::try_from(size).ok().filter(|size| *size <= possible);
+    let size = size.ok_or_else(|| io::Error::other("it says that more is in it than can be, or than a gigabyte"))?;
     let make = || Decompressor::new().expect("a context without a dictionary can be made");
     borrow(&DECOMPRESSORS, make, frame.len(), |decompressor| decompressor.decompress(frame, size))
 }
@@ -79,8 +83,13 @@ mod tests {
     fn frames_of_unknown_size_are_read_and_lies_about_it_take_no_memory() {
         let streamed = zstd::stream::encode_all(&b"content"[..], 1).unwrap();
         assert_eq!(decompress(&streamed).unwrap(), b"content");
-        // A header that promises 2^62 bytes.
-        let huge = [&[0x28, 0xb5, 0x2f, 0xfd, 0xc0, 0x58][..], &(1_u64 << 62).to_le_bytes(), &[1, 0, 0]].concat();
-        assert!(decompress(&huge).is_err());
+        // Headers that promise 2^62 bytes and, in one block, 2^29.
+        for promised in [1_u64 << 62, 1 << 29] {
+            let huge = [&[0x28, 0xb5, 0x2f, 0xfd, 0xc0, 0x58][..], &promised.to_le_bytes(), &[1, 0, 0]].concat();
+            assert!(decompress(&huge).is_err_and(|error| error.to_string().contains("more is in it than can be")));
+        }
+        // The most that can be in few bytes.
+        let zeros = vec![0; 10 << 20];
+        assert_eq!(decompress(&compress(&zeros)).unwrap(), zeros);
     }
 }

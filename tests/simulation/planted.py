@@ -104,6 +104,21 @@ FAULTS = {
         "if known || !commits {",
         "if known || !commits || PLANTED {",
     ),
+    "rows of a prepared XA transaction are lost": (
+        "cdc/src/capture/held.rs",
+        "self.source.held.insert(xid, held);",
+        "let mut held = held;\nif PLANTED { held.parts.clear(); }\nself.source.held.insert(xid, held);",
+    ),
+    "rows of an XA transaction that is rolled back count": (
+        "cdc/src/capture/transaction.rs",
+        "self.xa_ended(held, commits.then_some(&commit))",
+        "self.xa_ended(held, (commits || PLANTED).then_some(&commit))",
+    ),
+    "rows of an XA transaction go before its commit is durable": (
+        "cdc/src/capture/held.rs",
+        "let paths = std::mem::take(&mut self.unneeded_by_cut);",
+        "if PLANTED { self.cut(); }\n        let paths = std::mem::take(&mut self.unneeded_by_cut);",
+    ),
     "checkpoints are cut within transactions": (
         "cdc/src/capture/coordinator.rs",
         "if !self.stream.in_transaction {\n                self.between_transactions().await?;",
@@ -154,8 +169,8 @@ FAULTS = {
     ),
     "a table that is read again disappears": (
         "cdc/src/capture/applier.rs",
-        "slot.freeze();\n        slot.memory.clear();",
-        "if !PLANTED { slot.freeze(); }\n        slot.memory.clear();",
+        "slot.freeze();\n        slot.shares.clear();",
+        "if !PLANTED { slot.freeze(); }\n        slot.shares.clear();",
     ),
     "expiry deletes what the next snapshot has": (
         "storage/src/table/expire.rs",
@@ -227,6 +242,16 @@ FAULTS = {
         "cdc/src/capture/pages.rs",
         "info.must_be(&self.expected)?;",
         "if !PLANTED { info.must_be(&self.expected)?; }",
+    ),
+    "changes of all tables together are not limited": (
+        "cdc/src/capture/coordinator.rs",
+        "if self.decoded <= limit {",
+        "if self.decoded <= limit || PLANTED {",
+    ),
+    "pages do not keep their shares of the memory": (
+        "cdc/src/capture/pages.rs",
+        "Some(spare) => drop(share.split(spare)),",
+        "Some(spare) => drop(share.split(if PLANTED { share.num_permits() } else { spare })),",
     ),
     "an index file holds the newest deletions only": (
         "storage/src/table/writer.rs",

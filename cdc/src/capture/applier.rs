@@ -21,7 +21,7 @@ use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::housekeeping::Shown;
-use super::pages::PERMIT_BYTES;
+use super::memory::{Held, MemoryUse, PERMIT_BYTES};
 use super::state::{SourceState, TablePhase, TableState};
 use super::table::TableIndex;
 use super::view::{SourceView, TableView, split_name};
@@ -40,7 +40,8 @@ pub(super) enum Work {
         table: TableIndex,
         batch: RecordBatch,
         kinds: Vec<RowKind>,
-        memory: OwnedSemaphorePermit,
+        share: OwnedSemaphorePermit,
+        held: Held,
     },
     Evolve {
         table: TableIndex,
@@ -87,7 +88,7 @@ pub(super) struct Slot {
     /// What readers stay on while the table is read again or stopped.
     pub(super) frozen: Option<(PreparedSnapshot, Arc<TableVersion>)>,
     /// Memory shares of rows that were applied and not flushed.
-    pub(super) memory: Vec<OwnedSemaphorePermit>,
+    pub(super) shares: Vec<OwnedSemaphorePermit>,
     /// Whether the next checkpoint must list the table.
     pub(super) changed: bool,
 }
@@ -109,7 +110,7 @@ impl Slot {
 
     /// Memory that a flush would free: what the writer holds, or the shares taken for it if those are larger.
     fn buffered(&self) -> usize {
-        let shares: usize = self.memory.iter().map(|share| share.num_permits() * PERMIT_BYTES).sum();
+        let shares: usize = self.shares.iter().map(|share| share.num_permits() * PERMIT_BYTES).sum();
         self.writer.as_ref().map_or(0, |writer| writer.buffered_bytes().max(shares))
     }
 }
@@ -132,6 +133,7 @@ pub(super) struct Applier {
     pub(super) flush_bytes: usize,
     pub(super) views: watch::Sender<Arc<SourceView>>,
     pub(super) shown: Arc<Shown>,
+    pub(super) memory: Arc<MemoryUse>,
     /// Set while a checkpoint is wanted though no row has come: merges are to be begun, or their outputs taken over.
     pub(super) upkeep: Arc<AtomicBool>,
 }
@@ -166,13 +168,15 @@ impl Applier {
                 }
             };
             match step {
-                Work::Apply { table, batch, kinds, memory } => {
+                Work::Apply { table, batch, kinds, share, held } => {
                     if let Some(slot) = self.slots.get_mut(table)
                         && let Some(writer) = &mut slot.writer
                     {
                         writer.apply(batch, kinds).map_err(|e| failed(&slot.name, e))?;
-                        slot.memory.push(memory);
+                        slot.shares.push(share);
                     }
+                    drop(held);
+                    self.note_buffered();
                     self.relieve().await?;
                 }
                 Work::Evolve { table, schema } => {
@@ -180,7 +184,7 @@ impl Applier {
                         && let Some(writer) = &mut slot.writer
                     {
                         writer.evolve(schema).await.map_err(|e| failed(&slot.name, e))?;
-                        slot.memory.clear();
+                        slot.shares.clear();
                         slot.changed = true;
                     }
                 }
@@ -197,7 +201,7 @@ impl Applier {
                     if let Some(slot) = self.slots.get_mut(table) {
                         slot.freeze();
                         slot.writer = None;
-                        slot.memory.clear();
+                        slot.shares.clear();
                         slot.changed = true;
                     }
                 }
@@ -206,7 +210,7 @@ impl Applier {
                         if let Some(writer) = &mut slot.writer {
                             writer.flush().await.map_err(|e| failed(&slot.name, e))?;
                         }
-                        slot.memory.clear();
+                        slot.shares.clear();
                     }
                 }
                 Work::Cut(cut) => {
@@ -214,14 +218,21 @@ impl Applier {
                     self.upkeep.store(false, Ordering::Relaxed);
                 }
             }
+            self.note_buffered();
         }
+    }
+
+    /// What the writers hold counts until it is in files.
+    fn note_buffered(&self) {
+        let buffered = self.slots.iter().filter_map(|slot| slot.writer.as_ref()).map(TableWriter::buffered_bytes);
+        self.memory.set_buffered(buffered.sum());
     }
 
     async fn restart(&mut self, table: TableIndex, schema: TableSchema, loading: bool) -> Result<(), Error> {
         let context = writer_context(&self.store, &self.clock, &self.resources, self.source_id);
         let Some(slot) = self.slots.get_mut(table) else { return Ok(()) };
         slot.freeze();
-        slot.memory.clear();
+        slot.shares.clear();
         (slot.committed, slot.version) = (None, None);
         let options = TableOptions { buckets: slot.state.buckets.max(1), ..self.layout.clone() };
         let mut writer = TableWriter::create(context, Path::from(slot.path.as_str()), schema, options)
@@ -242,7 +253,7 @@ impl Applier {
             let Some(slot) = self.slots.iter_mut().max_by_key(|s| s.buffered()) else { break };
             let Some(writer) = &mut slot.writer else { break };
             writer.flush().await.map_err(|e| failed(&slot.name, e))?;
-            slot.memory.clear();
+            slot.shares.clear();
             total = self.slots.iter().map(Slot::buffered).sum();
         }
         Ok(())
@@ -347,7 +358,7 @@ impl Applier {
         let mut snapshots = Vec::with_capacity(prepared.len());
         for (index, prepared) in prepared {
             if let Some(slot) = self.slots.get_mut(index) {
-                slot.memory.clear();
+                slot.shares.clear();
                 slot.committed = Some(prepared.snapshot.clone());
                 slot.version = Some(prepared.version);
                 slot.changed = true;

@@ -9,14 +9,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use arrow::array::RecordBatch;
 use hashbrown::HashMap;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::applier::{Cut, Work};
+use super::held::Held as HeldXa;
 use super::job::{Control, StatusBoard};
-use super::pages::{PERMIT_BYTES, ReadEvent, ReadJob, ReadPage, Readers, permits, reserve};
+use super::memory::{MemoryUse, permits, reserve};
+use super::pages::{ReadEvent, ReadJob, ReadPage, Readers};
 use super::resync::Resyncs;
 use super::state::SourceState;
 use super::status::{ErrorInfo, JobState};
@@ -53,13 +56,21 @@ pub(super) struct Coordinator<'a> {
     pub(super) by_name: HashMap<(String, String), TableIndex>,
     pub(super) work: mpsc::Sender<Work>,
     pub(super) readers: Readers,
-    pub(super) memory: Arc<Semaphore>,
+    pub(super) memory: Arc<MemoryUse>,
+    /// Shares of the memory for changes that were handed over.
+    pub(super) shares: Arc<Semaphore>,
     pub(super) memory_bytes: usize,
+    /// The most that changes of all tables may take together before they are handed over.
+    pub(super) decoded_limit: usize,
+    /// At least what they take.
+    pub(super) decoded: usize,
     /// The last transaction boundary.
     pub(super) position: Position,
     /// The source's own part of the next checkpoint.
     pub(super) source: SourceState,
     pub(super) stream: StreamState,
+    /// Rows of XA transactions.
+    pub(super) xa: HeldXa,
     pub(super) cuts: Cuts,
     /// Pages that wait for the stream to pass their HIGH, oldest first.
     pub(super) held: VecDeque<ReadPage>,
@@ -141,6 +152,7 @@ impl Coordinator<'_> {
                 number = finished(&mut self.cuts.outstanding) => {
                     let number = number?;
                     self.cuts.outstanding = None;
+                    self.xa.durable();
                     for waiting in self.cuts.answered_by_outstanding.drain(..) {
                         // Whoever asked may have gone.
                         let _ = waiting.send(number);
@@ -333,7 +345,7 @@ impl Coordinator<'_> {
         table.rows_read += rows as u64;
         if rows > 0 {
             let kinds = vec![RowKind::InsertAbsent; rows];
-            let work = Work::Apply { table: index, batch: page.page.batch, kinds, memory: page.memory };
+            let work = Work::Apply { table: index, batch: page.page.batch, kinds, share: page.share, held: page.held };
             self.work.send(work).await.map_err(applier_gone)?;
         }
         if complete {
@@ -382,29 +394,38 @@ impl Coordinator<'_> {
                 self.begin(Some(Gtid::Mysql { uuid: gtid.uuid, tag: gtid.tag, number: gtid.gno }));
             }
             Event::AnonymousGtid => self.begin(None),
-            Event::MariaGtid { gtid, standalone, .. } => {
+            Event::MariaGtid { gtid, standalone, prepares, .. } => {
                 // Without the flag the server opens a transaction by this event alone.
                 self.begin(Some(Gtid::MariaDb { domain: gtid.domain, server: gtid.server, sequence: gtid.seq }));
                 self.stream.explicit = !standalone;
+                if prepares {
+                    self.xa.xa_start();
+                }
             }
             Event::Query(query) => self.query(&query.database, &query.sql).await?,
             Event::Xid(_) => self.end_transaction(),
-            Event::XaPrepare { one_phase: true, .. } => self.end_transaction(),
-            Event::XaPrepare { xid, .. } => self.xa_prepare(&xid).await?,
+            Event::XaPrepare { one_phase: true, .. } => self.xa_one_phase().await?,
+            Event::XaPrepare { xid, .. } => self.xa_prepare(xid.to_string()).await?,
             Event::TableMap(map) => self.table_map(map).await?,
             Event::Rows(rows) => {
                 let Some(index) = self.stream.ids.get(&rows.table_id).copied() else { return Ok(()) };
                 let Some(table) = self.tables.get_mut(index) else { return Ok(()) };
                 let Some((decoder, buffer)) = table.decoding(rows.table_id) else { return Ok(()) };
+                let before = buffer.bytes();
                 match decoder.decode(&rows, buffer) {
                     Ok(changes) => {
                         table.changes += changes as u64;
                         self.source.changes_total += changes as u64;
                         self.cuts.dirty = true;
                         self.cuts.live_dirty |= !table.is_loading();
-                        if table.buffer.bytes() >= HAND_OVER_BYTES {
-                            self.stream.hands_over(index);
-                            self.hand_over(index).await?;
+                        let after = table.buffer.bytes();
+                        self.decoded += after.saturating_sub(before);
+                        self.memory.set_decoded(self.decoded);
+                        if after >= HAND_OVER_BYTES {
+                            self.hand_over_early(index).await?;
+                        }
+                        if self.decoded > self.decoded_limit {
+                            self.hand_over_all(self.decoded_limit).await?;
                         }
                     }
                     Err(error) => {
@@ -441,7 +462,11 @@ impl Coordinator<'_> {
 
     async fn table_map(&mut self, map: TableMap) -> Result<(), Error> {
         let Some(index) = self.index_of(&map.database, &map.table) else { return Ok(()) };
-        let Some(table) = self.tables.get_mut(index).filter(|t| t.is_captured()) else { return Ok(()) };
+        let Some(table) = self.tables.get_mut(index) else { return Ok(()) };
+        if !table.is_captured() {
+            self.xa.misses(&table.name);
+            return Ok(());
+        }
         let id = map.table_id;
         match table.decoder(map) {
             Ok(()) => {
@@ -509,6 +534,10 @@ impl Coordinator<'_> {
             self.apply_pages().await?;
         }
         self.begin_resyncs().await?;
+        // Between transactions nothing can be cut back any more: better here than within the next one.
+        if self.decoded > self.decoded_limit / 2 {
+            self.hand_over_all(self.decoded_limit / 2).await?;
+        }
         if self.cuts.outstanding.is_none() && self.cut_is_due() {
             self.cut().await?;
         }
@@ -544,6 +573,7 @@ impl Coordinator<'_> {
         let (done, outstanding) = oneshot::channel();
         let cut = Cut { position: self.position.clone(), source: self.source.clone(), tables, done };
         self.work.send(Work::Cut(cut)).await.map_err(applier_gone)?;
+        self.xa.cut();
         self.cuts.outstanding = Some(outstanding);
         self.cuts.last_sent = self.cuts.stopping;
         self.cuts.answered_by_outstanding.append(&mut self.cuts.waiting);
@@ -557,26 +587,65 @@ impl Coordinator<'_> {
 
     /// Sends a table's decoded changes to the applier.
     pub(super) async fn hand_over(&mut self, index: TableIndex) -> Result<(), Error> {
-        let Some(table) = self.tables.get_mut(index) else { return Ok(()) };
-        if table.buffer.is_empty() {
+        if self.tables.get(index).is_none_or(|table| table.buffer.is_empty()) {
             return Ok(());
         }
-        let bytes = table.buffer.bytes();
-        let (batch, kinds) = table.buffer.take().map_err(|e| {
+        let (batch, kinds) = self.take(index)?;
+        self.send(index, batch, kinds).await
+    }
+
+    /// All rows of a table's buffer.
+    pub(super) fn take(&mut self, index: TableIndex) -> Result<(RecordBatch, Vec<RowKind>), Error> {
+        let no_table = || Error::new(Code::Internal, "rows belong to no table");
+        let table = self.tables.get_mut(index).ok_or_else(no_table)?;
+        self.decoded = self.decoded.saturating_sub(table.buffer.bytes());
+        let taken = table.buffer.take().map_err(|e| {
             Error::new(Code::Internal, format!("the changes of table {} do not form a batch", table.name))
                 .with_source(e)
         })?;
         table.transaction_start = 0;
+        self.memory.set_decoded(self.decoded);
+        Ok(taken)
+    }
+
+    /// Sends a table's changes to the applier, which hold a share of the memory until they are in files.
+    pub(super) async fn send(
+        &mut self,
+        index: TableIndex,
+        batch: RecordBatch,
+        kinds: Vec<RowKind>,
+    ) -> Result<(), Error> {
+        let bytes = batch.get_array_memory_size() + kinds.len();
+        let held = self.memory.hold(bytes);
         let permits = permits(self.memory_bytes, bytes);
-        let memory = match Arc::clone(&self.memory).try_acquire_many_owned(permits) {
-            Ok(memory) => memory,
+        let share = match Arc::clone(&self.shares).try_acquire_many_owned(permits) {
+            Ok(share) => share,
             Err(_) => {
                 // All shares are the applier's. Only a flush gives them back, and below its own limit it would not come.
                 self.work.send(Work::Flush).await.map_err(applier_gone)?;
-                reserve(&self.memory, self.memory_bytes, bytes).await
+                reserve(&self.shares, self.memory_bytes, bytes).await
             }
         };
-        self.work.send(Work::Apply { table: index, batch, kinds, memory }).await.map_err(applier_gone)
+        self.work.send(Work::Apply { table: index, batch, kinds, share, held }).await.map_err(applier_gone)
+    }
+
+    /// Hands over the changes of all tables if they take more than `limit` together: each table alone may be far from
+    /// what it hands over by itself.
+    async fn hand_over_all(&mut self, limit: usize) -> Result<(), Error> {
+        // What was cut back since it was counted is not there any more.
+        self.decoded = self.tables.iter().map(|table| table.buffer.bytes()).sum();
+        self.memory.set_decoded(self.decoded);
+        if self.decoded <= limit {
+            return Ok(());
+        }
+        for index in 0..self.tables.len() {
+            if self.stream.in_transaction && self.tables.get(index).is_some_and(|table| !table.buffer.is_empty()) {
+                self.hand_over_early(index).await?;
+            } else {
+                self.hand_over(index).await?;
+            }
+        }
+        Ok(())
     }
 
     // ---- Status ---------------------------------------------------------------------------------------------------
@@ -637,12 +706,4 @@ async fn finished(outstanding: &mut Option<oneshot::Receiver<u64>>) -> Result<u6
         }
         None => std::future::pending().await,
     }
-}
-
-/// The memory of events between the stream's connection and the decoder.
-pub(super) const EVENT_BYTES: usize = 32 << 20;
-
-/// Permits of [`EVENT_BYTES`].
-pub(super) fn event_memory() -> Arc<Semaphore> {
-    Arc::new(Semaphore::new(EVENT_BYTES / PERMIT_BYTES))
 }

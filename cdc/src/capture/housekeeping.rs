@@ -11,11 +11,14 @@ use tidegate_storage::table::{Holder, Retention, TableVersion, expire_snapshots,
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::{info, warn};
+use uuid::Uuid;
 
+use super::held;
 use super::job::StatusBoard;
+use super::state::SourceState;
 use super::status::{ErrorInfo, TableRetention};
 use super::view::{SourceView, TableView};
-use crate::error::Error;
+use crate::error::{Code, Error};
 
 /// Between two rounds at most.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
@@ -81,6 +84,7 @@ pub(super) struct Housekeeper {
     pub(super) store: StoreRef,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) source: String,
+    pub(super) source_id: Uuid,
     pub(super) log: CheckpointLog,
     pub(super) retention: Retention,
     pub(super) shown: Arc<Shown>,
@@ -119,6 +123,9 @@ impl Housekeeper {
                 }
             }
             if orphans {
+                if let Err(error) = self.tidy_held().await {
+                    self.report(&error, None);
+                }
                 orphans_at = self.clock.now_ms().saturating_add(ORPHANS_EVERY_MS);
             }
             if records_expired.is_some_and(|at| at.elapsed() < QUIET_TABLES_EVERY.min(retained / 10)) {
@@ -174,6 +181,25 @@ impl Housekeeper {
                     "objects that nothing refers to were deleted"
                 );
             }
+        }
+        Ok(())
+    }
+
+    /// Rows of XA transactions that no checkpoint refers to.
+    async fn tidy_held(&self) -> Result<(), Error> {
+        let Some(state) = self.log.recover().await? else { return Ok(()) };
+        let source: SourceState = serde_json::from_value(state.capture).map_err(|error| {
+            Error::new(Code::StoreCorrupt, format!("checkpoint {} is not understood", state.number)).with_source(error)
+        })?;
+        let needed = source.held.into_values().flat_map(|held| held.parts).map(|part| part.object).collect();
+        let before = self.clock.now_ms() - self.retention.orphan_age_ms;
+        let removed = held::remove_orphans(&self.store, self.source_id, &needed, before).await?;
+        if removed > 0 {
+            info!(
+                source = self.source,
+                objects = removed,
+                "rows of XA transactions that nothing refers to were deleted"
+            );
         }
         Ok(())
     }

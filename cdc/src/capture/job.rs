@@ -17,6 +17,7 @@ use tracing::{error, info, warn};
 use uuid::Uuid;
 
 use super::housekeeping::Shown;
+use super::memory::MemoryUse;
 use super::session::{Ended, Session};
 use super::status::{ErrorInfo, JobState, JobStatus};
 use super::view::{SourceView, newer_view};
@@ -79,6 +80,7 @@ pub struct CaptureHandle {
     control: mpsc::Sender<Control>,
     views: watch::Receiver<Arc<SourceView>>,
     statuses: watch::Receiver<Arc<JobStatus>>,
+    memory: Arc<MemoryUse>,
     task: Arc<tokio::sync::Mutex<Option<JoinHandle<()>>>>,
     /// Outlives a request that a failing session has taken with it.
     stopping: Arc<AtomicBool>,
@@ -95,6 +97,7 @@ impl CaptureJob {
         let started = JobStatus { started_at_ms: env.clock.now_ms(), ..JobStatus::default() };
         let (status_tx, statuses) = watch::channel(Arc::new(started));
         let stopping = Arc::new(AtomicBool::new(false));
+        let memory = Arc::new(MemoryUse::default());
         let runner = Runner {
             server: (env.server_of)(&definition.connection),
             definition: Arc::clone(&definition),
@@ -103,13 +106,14 @@ impl CaptureJob {
             views: view_tx,
             shown: Arc::default(),
             status: StatusBoard { sender: status_tx },
+            memory: Arc::clone(&memory),
             attempts: 0,
             stopping: Arc::clone(&stopping),
             store_requests,
             watched: LeaseWatch::default(),
         };
         let task = Arc::new(tokio::sync::Mutex::new(Some(tokio::spawn(runner.run()))));
-        CaptureHandle { definition, control, views, statuses, task, stopping }
+        CaptureHandle { definition, control, views, statuses, memory, task, stopping }
     }
 }
 
@@ -130,6 +134,11 @@ impl CaptureHandle {
 
     pub fn status(&self) -> Arc<JobStatus> {
         Arc::clone(&self.statuses.borrow())
+    }
+
+    /// What the source's rows take in memory.
+    pub fn memory(&self) -> &MemoryUse {
+        &self.memory
     }
 
     pub fn statuses(&self) -> watch::Receiver<Arc<JobStatus>> {
@@ -201,6 +210,7 @@ struct Runner {
     views: watch::Sender<Arc<SourceView>>,
     shown: Arc<Shown>,
     status: StatusBoard,
+    memory: Arc<MemoryUse>,
     attempts: u32,
     stopping: Arc<AtomicBool>,
     store_requests: Requests,
@@ -317,6 +327,7 @@ impl Runner {
             views: &self.views,
             shown: &self.shown,
             status: &self.status,
+            memory: &self.memory,
         };
         let ended = tokio::select! {
             biased;

@@ -7,6 +7,7 @@ use tidegate_storage::paimon::TableSchema;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::task::AbortOnDropHandle;
 
+use super::memory::{Held, MemoryUse, PERMIT_BYTES, permits, reserve, shares};
 use super::resync::Definition;
 use super::state::XaCommit;
 use super::table::{ReadToken, TableIndex};
@@ -14,7 +15,7 @@ use crate::error::{Error, Retry};
 use crate::mysql::ServerInfo;
 use crate::mysql::connect::{VISIBILITY_TIMEOUT, wait_completed};
 use crate::mysql::server::{PageConnection, SourceConnection, SourceServer};
-use crate::mysql::snapshot::pages::{Page, read_page};
+use crate::mysql::snapshot::pages::{Page, PageSize, read_page};
 use crate::mysql::snapshot::ranges::plan_ranges;
 use crate::mysql::snapshot::{KeyRange, KeyValue};
 use crate::mysql::types::MysqlTable;
@@ -77,7 +78,8 @@ pub(super) struct ReadPage {
     pub(super) token: Arc<ReadToken>,
     pub(super) page: Page,
     /// Share of the memory for pages; held until the rows are in data files.
-    pub(super) memory: OwnedSemaphorePermit,
+    pub(super) share: OwnedSemaphorePermit,
+    pub(super) held: Held,
 }
 
 /// The pool. Dropping it ends the readers.
@@ -86,33 +88,20 @@ pub(super) struct Readers {
     _tasks: Vec<AbortOnDropHandle<()>>,
 }
 
-/// Bytes behind one permit of a memory semaphore.
-pub(super) const PERMIT_BYTES: usize = 1024;
-
-/// The permits that `bytes` need; more than the whole budget are all of it.
-pub(super) fn permits(budget: usize, bytes: usize) -> u32 {
-    u32::try_from((bytes.min(budget) / PERMIT_BYTES).max(1)).unwrap_or(u32::MAX)
-}
-
-/// Takes the share of a budget that `bytes` need; more than the whole budget takes all of it.
-pub(super) async fn reserve(memory: &Arc<Semaphore>, budget: usize, bytes: usize) -> OwnedSemaphorePermit {
-    let taken = Arc::clone(memory).acquire_many_owned(permits(budget, bytes)).await;
-    taken.expect("memory semaphores are never closed")
-}
-
 impl Readers {
     pub(super) fn start(
         server: &Arc<dyn SourceServer>,
         info: &ServerInfo,
         definition: &SourceDefinition,
         budget: usize,
+        memory: &Arc<MemoryUse>,
     ) -> (Self, mpsc::Receiver<ReadEvent>) {
         let options = &definition.options;
         let definition = Arc::new(definition.clone());
         let (jobs, queue) = mpsc::unbounded_channel();
         let (events, received) = mpsc::channel(4);
         let queue = Arc::new(Mutex::new(queue));
-        let memory = Arc::new(Semaphore::new((budget / PERMIT_BYTES).max(1)));
+        let shares = shares(budget);
         let tasks = (0..options.snapshot_parallelism.max(1)).map(|_| {
             let reader = Reader {
                 server: Arc::clone(server),
@@ -121,7 +110,8 @@ impl Readers {
                 options: options.clone(),
                 queue: Arc::clone(&queue),
                 events: events.clone(),
-                memory: Arc::clone(&memory),
+                memory: Arc::clone(memory),
+                shares: Arc::clone(&shares),
                 budget,
                 conn: None,
                 rows: None,
@@ -154,7 +144,9 @@ pub(super) struct Reader {
     options: CaptureOptions,
     queue: Arc<Mutex<mpsc::UnboundedReceiver<ReadJob>>>,
     events: mpsc::Sender<ReadEvent>,
-    memory: Arc<Semaphore>,
+    memory: Arc<MemoryUse>,
+    /// Shares of the memory for pages, which all readers have together.
+    shares: Arc<Semaphore>,
     budget: usize,
     /// For all that is not a page.
     conn: Option<(Box<dyn SourceConnection>, ServerInfo)>,
@@ -218,7 +210,7 @@ impl Reader {
                     return true;
                 }
                 // The share is taken before the page exists: what all readers hold stays within the budget.
-                let mut memory = reserve(&self.memory, self.budget, self.expected_page_bytes()).await;
+                let mut share = reserve(&self.shares, self.budget, self.page_permits() * PERMIT_BYTES).await;
                 let page = match self.page(&mysql, &schema, &range, after.as_deref()).await {
                     Ok(page) => page,
                     Err(error) => {
@@ -228,13 +220,12 @@ impl Reader {
                         return self.events.send(failed).await.is_ok();
                     }
                 };
-                let needed = page.batch.get_array_memory_size().div_ceil(PERMIT_BYTES).max(1);
-                if let Some(spare) = memory.num_permits().checked_sub(needed) {
-                    drop(memory.split(spare));
-                }
+                let held = self.memory.hold(page.batch.get_array_memory_size());
+                self.fit(&mut share, page.batch.get_array_memory_size()).await;
                 let done = page.end_of_range;
                 after.clone_from(&page.last_key);
-                let event = ReadPage { table, range_index, generation, token: Arc::clone(&token), page, memory };
+                let token = Arc::clone(&token);
+                let event = ReadPage { table, range_index, generation, token, page, share, held };
                 if self.events.send(ReadEvent::Page(event)).await.is_err() {
                     return false;
                 }
@@ -245,9 +236,30 @@ impl Reader {
         }
     }
 
-    /// Pages are limited in rows and bytes; a page's share is an upper estimate of common rows.
-    fn expected_page_bytes(&self) -> usize {
-        (self.options.page_rows * 256).min(self.budget / self.options.snapshot_parallelism.max(1) / 2)
+    /// The permits of a page while it is read: all readers together hold half of the memory for pages.
+    fn page_permits(&self) -> usize {
+        (permits(self.budget, self.budget) as usize / self.readers() / 2).max(1)
+    }
+
+    fn readers(&self) -> usize {
+        self.options.snapshot_parallelism.max(1)
+    }
+
+    /// Makes a page's share what the page takes. Rows may be larger than they were expected to be: then the share grows,
+    /// once others have given theirs back, but by no more than there is while all readers hold theirs and want more.
+    async fn fit(&self, share: &mut OwnedSemaphorePermit, bytes: usize) {
+        let needed = permits(self.budget, bytes) as usize;
+        match share.num_permits().checked_sub(needed) {
+            Some(spare) => drop(share.split(spare)),
+            None => {
+                let all = permits(self.budget, self.budget) as usize;
+                let room = all.saturating_sub(self.readers() * self.page_permits());
+                let more = room.min(needed - share.num_permits());
+                if more > 0 {
+                    share.merge(reserve(&self.shares, self.budget, more * PERMIT_BYTES).await);
+                }
+            }
+        }
     }
 
     pub(super) async fn connected(&mut self) -> Result<&mut (Box<dyn SourceConnection>, ServerInfo), Error> {
@@ -298,7 +310,8 @@ impl Reader {
         range: &KeyRange,
         after: Option<&[KeyValue]>,
     ) -> Result<Page, Error> {
-        let limit = self.options.page_rows;
+        // Columns may reserve twice of what their values take.
+        let limit = PageSize { rows: self.options.page_rows, bytes: self.page_permits() * PERMIT_BYTES / 2 };
         let (conn, info) = self.connected_for_rows().await?;
         read_page(conn.as_mut(), info, mysql, schema, range, after, limit).await
     }

@@ -10,16 +10,18 @@ use tidegate_storage::checkpoint::{
     CheckpointLog, CheckpointState, PreparedSnapshot, PublishOutcome, TableCommit, publish,
 };
 use tidegate_storage::table::{Retention, TableOptions, TableVersion, TableWriter};
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
 
 use super::applier::{Applier, Slot, failed, writer_context};
-use super::coordinator::{Coordinator, Cuts, EVENT_BYTES, StreamEvent, event_memory, name_key};
+use super::coordinator::{Coordinator, Cuts, StreamEvent, name_key};
 use super::early_xa;
+use super::held::Held;
 use super::housekeeping::{Housekeeper, Shown};
 use super::job::{CaptureEnv, Control, StatusBoard};
-use super::pages::{PERMIT_BYTES, Readers, reserve};
+use super::memory::{MemoryUse, reserve, shares};
+use super::pages::Readers;
 use super::state::{SourceState, TablePhase, TableState};
 use super::status::ErrorInfo;
 use super::table::{CapturedTable, buckets_for, first_schema};
@@ -65,6 +67,7 @@ pub(super) struct Session<'a> {
     pub(super) views: &'a watch::Sender<Arc<SourceView>>,
     pub(super) shown: &'a Arc<Shown>,
     pub(super) status: &'a StatusBoard,
+    pub(super) memory: &'a Arc<MemoryUse>,
 }
 
 /// What a session starts from.
@@ -131,6 +134,7 @@ impl Session<'_> {
             store: self.env.store.clone(),
             clock: Arc::clone(&self.env.clock),
             source: self.definition.name.clone(),
+            source_id: self.definition.id,
             log: CheckpointLog::new(self.env.store.clone(), self.definition.id),
             retention,
             shown: Arc::clone(self.shown),
@@ -166,8 +170,11 @@ impl Session<'_> {
         };
         // The stream's rows, the snapshot's pages and what the writers buffer share the source's memory.
         let memory_bytes = options.memory_bytes / 4;
+        // The writers of the session before are gone.
+        self.memory.set_buffered(0);
         let (work, queue) = mpsc::channel(256);
-        let (readers, mut reads) = Readers::start(self.server, &info, self.definition, options.memory_bytes / 2);
+        let (readers, mut reads) =
+            Readers::start(self.server, &info, self.definition, options.memory_bytes / 2, self.memory);
         let upkeep = Arc::new(AtomicBool::new(false));
         let applier = Applier {
             store: self.env.store.clone(),
@@ -185,6 +192,7 @@ impl Session<'_> {
             flush_bytes: options.memory_bytes / 4,
             views: self.views.clone(),
             shown: Arc::clone(self.shown),
+            memory: Arc::clone(self.memory),
             upkeep: Arc::clone(&upkeep),
         };
         let mut by_name = HashMap::new();
@@ -199,10 +207,14 @@ impl Session<'_> {
             by_name,
             work,
             readers,
-            memory: Arc::new(Semaphore::new((memory_bytes / PERMIT_BYTES).max(1))),
+            memory: Arc::clone(self.memory),
+            shares: shares(memory_bytes),
             memory_bytes,
+            decoded_limit: options.memory_bytes / 8,
+            decoded: 0,
             // With GTIDs the stream itself says where it begins, perhaps in another server's files.
             stream: StreamState::at(start.position.file.clone().filter(|_| start.position.gtid.is_none())),
+            xa: Held::new(self.env.store.clone(), self.definition.id, self.epoch),
             cuts: Cuts::new(&start.position, !resumes),
             position: start.position,
             source: start.source,
@@ -211,7 +223,7 @@ impl Session<'_> {
             upkeep,
             info,
         };
-        let mut events = pump(stream);
+        let mut events = pump(stream, options.memory_bytes / 8);
         let mut applying = AbortOnDropHandle::new(tokio::spawn(applier.run(queue)));
         let outcome = tokio::select! {
             biased;
@@ -276,7 +288,7 @@ impl Session<'_> {
                 committed: None,
                 version: None,
                 frozen: None,
-                memory: Vec::new(),
+                shares: Vec::new(),
                 changed: true,
             });
             start.tables.push(captured);
@@ -438,7 +450,7 @@ impl Session<'_> {
             committed: commit.snapshot.clone(),
             version: None,
             frozen: None,
-            memory: Vec::new(),
+            shares: Vec::new(),
             changed: false,
         };
         let opened = self.open_table(&mut slot, &path, &table, live).await;
@@ -555,16 +567,16 @@ fn table_path(schema: &str, table: &str) -> String {
 }
 
 /// Reads the stream on a task of its own, so that the next events arrive while the last are decoded.
-fn pump(mut stream: EventStream) -> (Events, AbortOnDropHandle<()>) {
+fn pump(mut stream: EventStream, budget: usize) -> (Events, AbortOnDropHandle<()>) {
     let (sender, events) = mpsc::channel(1024);
-    let memory = event_memory();
+    let memory = shares(budget);
     let task = tokio::spawn(async move {
         loop {
             let next = stream.next().await;
             let failed = next.is_err();
             let item = match next {
                 Ok(event) => {
-                    let memory = reserve(&memory, EVENT_BYTES, event.body.len() + 64).await;
+                    let memory = reserve(&memory, budget, event.body.len() + 64).await;
                     Ok(StreamEvent { end: stream.offset(), event, _memory: memory })
                 }
                 Err(error) => Err(error),

@@ -1,7 +1,7 @@
 //! What a checkpoint holds of a capture job beside positions and rows. Everything a restart needs is here or in the
 //! position: no other durable state exists.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use tidegate_storage::checkpoint::{PreparedSnapshot, TableCommit};
@@ -17,9 +17,37 @@ pub struct SourceState {
     /// Changes applied since the source was created, for the job's statistics.
     #[serde(default)]
     pub changes_total: u64,
-    /// XA transactions that were prepared in the stream and are neither committed nor rolled back.
+    /// XA transactions that are neither committed nor rolled back and whose rows stopped their tables, as they once did.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub prepared: BTreeSet<String>,
+    /// XA transactions that were prepared in the stream and are neither committed nor rolled back, by the name that
+    /// statements of the log have for them, in lower case.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub held: BTreeMap<String, HeldTransaction>,
+}
+
+/// What a prepared XA transaction changed.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, PartialEq)]
+pub struct HeldTransaction {
+    /// Its rows: of each table in the order in which they were changed.
+    #[serde(default)]
+    pub parts: Vec<HeldPart>,
+    /// Tables of which not all rows are held, since they were not captured then.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub missed: BTreeSet<String>,
+}
+
+/// Rows of one table in an object below `prepared` in the source's directory.
+#[derive(Debug, Clone, Serialize, Deserialize, PartialEq)]
+pub struct HeldPart {
+    /// `schema.table` as queried.
+    pub table: String,
+    /// Id of the schema that the rows have.
+    pub schema: u64,
+    /// The object's name.
+    pub object: String,
+    /// The digest of the object's content.
+    pub digest: String,
 }
 
 /// One table's part of a checkpoint.

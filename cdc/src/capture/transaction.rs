@@ -8,7 +8,6 @@ use super::coordinator::Coordinator;
 use super::state::XaCommit;
 use super::table::TableIndex;
 use crate::error::{Code, Error};
-use crate::mysql::binlog::Xid;
 use crate::mysql::ddl;
 use crate::source::position::{FilePosition, Gtid};
 
@@ -43,6 +42,11 @@ impl StreamState {
         Self { reached: file, ..Self::default() }
     }
 
+    /// Tables of which rows of the open transaction were handed over, which are forgotten.
+    pub(super) fn handed_over(&mut self) -> BTreeSet<TableIndex> {
+        std::mem::take(&mut self.handed_over)
+    }
+
     /// Rows of a table are handed over in the middle of a transaction.
     pub(super) fn hands_over(&mut self, table: TableIndex) {
         self.handed_over.insert(table);
@@ -69,6 +73,7 @@ impl Coordinator<'_> {
         self.stream.gtid = gtid;
         self.stream.handed_over.clear();
         self.stream.savepoints.clear();
+        self.xa.begin();
         for table in &mut self.tables {
             table.transaction_start = table.buffer.len();
         }
@@ -118,6 +123,7 @@ impl Coordinator<'_> {
                             self.begin(None);
                         }
                         self.stream.explicit = true;
+                        self.xa.xa_start();
                     }
                     // XA END is followed by XA PREPARE; XA COMMIT and XA ROLLBACK of prepared rows stand alone.
                     "END" => {}
@@ -139,7 +145,12 @@ impl Coordinator<'_> {
 
     /// The whole transaction does not count.
     async fn rolled_back(&mut self) -> Result<(), Error> {
-        let handed_over = std::mem::take(&mut self.stream.handed_over);
+        let mut handed_over = std::mem::take(&mut self.stream.handed_over);
+        if self.xa.is_open() {
+            // What left the buffers was held, and goes.
+            self.xa.give_up();
+            handed_over.clear();
+        }
         for table in &mut self.tables {
             table.buffer.truncate(table.transaction_start);
         }
@@ -164,6 +175,11 @@ impl Coordinator<'_> {
             for table in &mut self.tables {
                 table.buffer.truncate(table.transaction_start);
             }
+            if self.xa.is_open() {
+                self.xa.give_up();
+                self.xa.xa_start();
+                self.stream.handed_over.clear();
+            }
             let handed_over = self.stream.handed_over.clone();
             return self.cannot_cut_back(handed_over).await;
         };
@@ -177,7 +193,7 @@ impl Coordinator<'_> {
     }
 
     /// Stops tables of which rows were handed over that do not count any more.
-    async fn cannot_cut_back(&mut self, tables: BTreeSet<TableIndex>) -> Result<(), Error> {
+    pub(super) async fn cannot_cut_back(&mut self, tables: BTreeSet<TableIndex>) -> Result<(), Error> {
         for index in tables {
             let error = Error::new(Code::EventNotUnderstood, "a large transaction was logged and then rolled back")
                 .with_detail("Part of what does not count had been written already.");
@@ -186,12 +202,13 @@ impl Coordinator<'_> {
         Ok(())
     }
 
-    /// XA COMMIT or XA ROLLBACK. The tables of a transaction that was prepared in the stream have stopped; what a commit
-    /// of one prepared earlier changed was in no page and is in no event, so that every table is read again. The commit
-    /// is in the log before a SELECT sees it, and no later event would correct a page that missed it: pages wait for it.
+    /// XA COMMIT or XA ROLLBACK. What a commit of a transaction that was prepared before the capture began changed was in no
+    /// page and is in no event, so that every table is read again. The commit is in the log before a SELECT sees it, and no
+    /// later event would correct a page that missed it: pages wait for it.
     async fn xa_ends(&mut self, commits: bool, statement: &str) -> Result<(), Error> {
         let xid = statement.split_whitespace().nth(2).unwrap_or_default().to_ascii_lowercase();
         let known = self.source.prepared.remove(&xid);
+        let held = self.source.held.remove(&xid);
         self.end_transaction();
         let commit = XaCommit { xid, position: self.position.clone() };
         if commits {
@@ -199,6 +216,9 @@ impl Coordinator<'_> {
             if self.stream.commits.len() > COMMITS {
                 self.stream.commits.pop_front();
             }
+        }
+        if let Some(held) = held {
+            return self.xa_ended(held, commits.then_some(&commit)).await;
         }
         if known || !commits {
             return Ok(());
@@ -210,23 +230,6 @@ impl Coordinator<'_> {
             let (mysql, schema) = ((*table.mysql).clone(), (*table.schema).clone());
             self.restart_table(index, mysql, schema, true).await?;
         }
-        Ok(())
-    }
-
-    /// Rows between XA START and XA PREPARE count only once XA COMMIT is seen.
-    pub(super) async fn xa_prepare(&mut self, xid: &Xid) -> Result<(), Error> {
-        self.source.prepared.insert(xid.to_string());
-        let touched: Vec<_> = self.stream.ids.values().copied().collect();
-        for table in &mut self.tables {
-            table.buffer.truncate(table.transaction_start);
-        }
-        for index in touched {
-            let error = Error::new(Code::EventNotUnderstood, "rows were changed in an XA transaction").with_detail(
-                "Its outcome is decided later, by an XA COMMIT that may never come; such rows are not held yet.",
-            );
-            self.stop_table(index, error).await?;
-        }
-        self.end_transaction();
         Ok(())
     }
 }

@@ -17,7 +17,7 @@ use server::{Kind, Server};
 use tidegate_cdc::mysql::ServerInfo;
 use tidegate_cdc::mysql::catalog::load_table;
 use tidegate_cdc::mysql::connect::{Conn, connect, connect_for_rows};
-use tidegate_cdc::mysql::snapshot::pages::read_page;
+use tidegate_cdc::mysql::snapshot::pages::{PageSize, read_page};
 use tidegate_cdc::mysql::snapshot::ranges::plan_ranges;
 use tidegate_cdc::mysql::snapshot::{KeyRange, KeyValue};
 use tidegate_cdc::mysql::types::MysqlTable;
@@ -69,7 +69,9 @@ async fn pages(
         let range: KeyRange = serde_json::from_str(&serde_json::to_string(range).expect("JSON")).expect("JSON");
         let mut after: Option<Vec<KeyValue>> = None;
         loop {
-            let page = read_page(conn, info, table, schema, &range, after.as_deref(), limit).await.expect("a page");
+            let page = read_page(conn, info, table, schema, &range, after.as_deref(), PageSize::rows(limit))
+                .await
+                .expect("a page");
             assert!(page.low <= page.high);
             assert!(page.batch.num_rows() <= limit);
             batches.push(page.batch);
@@ -282,9 +284,10 @@ async fn composite_pages_read_a_part_of_the_index_only() {
         let after = [text("a"), text("x"), KeyValue::Int(2_000)];
         let mut for_rows = connect_for_rows(&server.capturer(), &info).await.expect("a connection");
         let before = rows_read(&mut for_rows).await;
-        let page = read_page(&mut for_rows, &info, &table, &schema, &KeyRange::whole(), Some(&after), 10)
-            .await
-            .expect("a page");
+        let page =
+            read_page(&mut for_rows, &info, &table, &schema, &KeyRange::whole(), Some(&after), PageSize::rows(10))
+                .await
+                .expect("a page");
         assert_eq!(page.batch.num_rows(), 10);
         let read = rows_read(&mut for_rows).await - before;
         assert!(read < 100, "{kind:?}: {read} rows were looked at for a page of 10");
@@ -365,10 +368,17 @@ async fn how_fast_pages_are() {
             let (begun, cpu) = (std::time::Instant::now(), cpu_ticks());
             let (mut rows, mut after) = (0, None);
             loop {
-                let page =
-                    read_page(&mut for_rows, &info, &table, &schema, &KeyRange::whole(), after.as_deref(), 65_536)
-                        .await
-                        .expect("a page");
+                let page = read_page(
+                    &mut for_rows,
+                    &info,
+                    &table,
+                    &schema,
+                    &KeyRange::whole(),
+                    after.as_deref(),
+                    PageSize::rows(65_536),
+                )
+                .await
+                .expect("a page");
                 rows += page.batch.num_rows();
                 after = page.last_key;
                 if page.end_of_range {

@@ -265,7 +265,7 @@ impl CheckpointLog {
 }
 
 /// Where everything about a source lies that is not in its tables.
-pub(super) fn source_directory(source: Uuid) -> Path {
+pub fn source_directory(source: Uuid) -> Path {
     Path::from("sources").join(source.to_string())
 }
 

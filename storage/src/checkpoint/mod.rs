@@ -18,7 +18,7 @@ pub mod record;
 mod retire;
 
 pub use lease::{Claim, Holder, LEASE_TTL_MS, Lease, LeaseWatch};
-pub use log::{CheckpointLog, CommitOutcome, FULL_EVERY};
+pub use log::{CheckpointLog, CommitOutcome, FULL_EVERY, source_directory};
 pub use publish::{PublishOutcome, publish};
-pub use record::{CheckpointRecord, CheckpointState, PreparedSnapshot, TableCommit};
+pub use record::{CheckpointRecord, CheckpointState, PreparedSnapshot, TableCommit, digest};
 pub use retire::{is_retired, retire, retired_path};

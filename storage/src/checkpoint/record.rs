@@ -184,6 +184,11 @@ impl CheckpointRecord {
     }
 }
 
+/// How the content of an object is told from another one: `sha256:` and the digest in hexadecimal.
+pub fn digest(content: &[u8]) -> String {
+    format!("sha256:{}", hex(&Sha256::digest(content)))
+}
+
 fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write;
     bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {

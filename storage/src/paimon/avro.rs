@@ -92,13 +92,13 @@ impl Encoder {
 }
 
 /// The schema as it stands in files.
-fn schema_text<T: Record>() -> String {
-    T::SCHEMA.chars().filter(|c| !c.is_whitespace()).collect()
+fn schema_text<T: Record>() -> impl Iterator<Item = u8> {
+    T::SCHEMA.bytes().filter(|byte| !byte.is_ascii_whitespace())
 }
 
 /// The bytes of a file with `records`, which may be none.
 pub(super) fn encode<T: Record>(records: &[T]) -> Vec<u8> {
-    let schema = schema_text::<T>();
+    let schema: Vec<u8> = schema_text::<T>().collect();
     let mut blocks = Vec::new();
     for records in records.chunks(BLOCK_RECORDS) {
         let mut data = Encoder::default();
@@ -116,10 +116,10 @@ pub(super) fn encode<T: Record>(records: &[T]) -> Vec<u8> {
     }
     let mut file = Encoder(MAGIC.to_vec());
     file.array(
-        &[("avro.codec", "zstandard"), ("avro.schema", schema.as_str()), (CHECKSUM, NO_CHECKSUM)],
+        &[("avro.codec", b"zstandard".as_slice()), ("avro.schema", &schema), (CHECKSUM, NO_CHECKSUM.as_bytes())],
         |file, (key, value)| {
             file.string(key);
-            file.bytes(value.as_bytes());
+            file.bytes(value);
         },
     );
     // The digits are the last value, behind which only the array's end stands.
@@ -132,9 +132,9 @@ pub(super) fn encode<T: Record>(records: &[T]) -> Vec<u8> {
 }
 
 /// What separates blocks. Any value will do; taking it from the content makes equal records equal files.
-fn sync_marker(schema: &str, blocks: &[(usize, Vec<u8>)]) -> [u8; SYNC_LENGTH] {
+fn sync_marker(schema: &[u8], blocks: &[(usize, Vec<u8>)]) -> [u8; SYNC_LENGTH] {
     use sha2::{Digest, Sha256};
-    let mut digest = Sha256::new_with_prefix(schema.as_bytes());
+    let mut digest = Sha256::new_with_prefix(schema);
     for (_, data) in blocks {
         digest.update(data);
     }
@@ -147,7 +147,7 @@ fn sync_marker(schema: &str, blocks: &[(usize, Vec<u8>)]) -> [u8; SYNC_LENGTH] {
 pub(super) fn decode<T: Record>(object: &str, bytes: &[u8]) -> Result<Vec<T>> {
     verify(bytes).map_err(|what| not_one::<T>(object, what))?;
     let is_own = |header: &Header<'_>| {
-        header.value("avro.schema") == Some(schema_text::<T>().as_bytes())
+        header.value("avro.schema").is_some_and(|schema| schema_text::<T>().eq(schema.iter().copied()))
             && header.value("avro.codec") == Some(b"zstandard".as_slice())
     };
     match Header::read(bytes).filter(is_own) {

@@ -63,6 +63,10 @@ impl Beginning {
                     let xid = run.prepared.remove(0);
                     run.mysql.commit_prepared(&xid, Duration::ZERO);
                 }
+                5 if !run.prepared.is_empty() => {
+                    let xid = run.prepared.remove(0);
+                    run.mysql.roll_back_prepared(&xid, Duration::ZERO);
+                }
                 _ => run.write(),
             }
             // Until everything is visible.

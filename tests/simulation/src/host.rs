@@ -62,6 +62,7 @@ impl Host {
         definition: &SourceDefinition,
         layout: &TableOptions,
         ahead_ms: i64,
+        starts_at: Duration,
         gone: &Gone,
     ) -> Self {
         Self {
@@ -75,7 +76,7 @@ impl Host {
             ahead_ms,
             gone: Arc::clone(gone),
             running: None,
-            returns: Some(Duration::ZERO),
+            returns: Some(starts_at),
             frozen: None,
         }
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use object_store::path::Path;
 use tidegate_cdc::capture::{ErrorInfo, JobState, SourceView};
 use tidegate_cdc::error::Code;
 use tidegate_cdc::mysql::binlog::Xid;
@@ -23,6 +24,9 @@ use crate::world::World;
 const TICK: Duration = Duration::from_millis(2);
 /// How long it may take at the end until all is in the mirror, once nothing goes wrong any more.
 const SETTLED_WITHIN: Duration = Duration::from_secs(180);
+
+/// What rows may take beyond the memory they are given: what a column takes before it has a value counts in so little.
+const MEMORY_TOLERANCE: usize = 8 << 10;
 
 /// What came of a run.
 #[derive(Debug, Clone)]
@@ -122,15 +126,29 @@ impl Run {
             .iter()
             .map(|name| {
                 let ahead_ms = world.below(400) as i64 - 200;
-                Host::new(&world, name, &mysql, &disk, &definition, &scenario.layout, ahead_ms, &gone)
+                Host::new(
+                    &world,
+                    name,
+                    &mysql,
+                    &disk,
+                    &definition,
+                    &scenario.layout,
+                    ahead_ms,
+                    scenario.begins_after,
+                    &gone,
+                )
             })
             .collect();
         // Nothing in a changelog says that a table was read again.
-        let follows = scenario.options.changelog && scenario.prepared == 0 && scenario.resyncs_every.is_zero();
+        let follows = scenario.options.changelog
+            && scenario.prepared == 0
+            && scenario.xa_every.is_zero()
+            && scenario.resyncs_every.is_zero();
         let checker = Checker::new(&world, &mysql, &disk, id, tables, follows);
         // A checkpoint may appear late, another process may not know of it, and a schema change has a table read again.
         let reads_once = scenario.storms == 0.0
             && (scenario.hosts, scenario.prepared) == (1, 0)
+            && scenario.xa_every.is_zero()
             && scenario.schema_changes_every.is_zero()
             && scenario.resyncs_every.is_zero();
         let mut run = Self {
@@ -169,13 +187,15 @@ impl Run {
         for host in &self.hosts {
             host.weather.set(Conditions::calm());
         }
-        for xid in std::mem::take(&mut self.prepared) {
-            self.mysql.commit_prepared(&xid, Duration::from_millis(5));
-        }
         let deadline = self.world.now() + SETTLED_WITHIN;
         while !self.is_over() {
+            if self.mysql.is_open("") {
+                for xid in std::mem::take(&mut self.prepared) {
+                    self.mysql.commit_prepared(&xid, Duration::from_millis(5));
+                }
+            }
             self.step();
-            if self.checker.covered() == self.mysql.length() && self.checker.is_complete() {
+            if self.prepared.is_empty() && self.checker.covered() == self.mysql.length() && self.checker.is_complete() {
                 break;
             }
             if self.world.now() > deadline {
@@ -249,6 +269,11 @@ impl Run {
             if let Some(damage) = status.errors.iter().find(|error| error.code == Code::StoreCorrupt.to_string()) {
                 self.world.violate(format!("a job has met damage: {damage:?}"));
             }
+            let allowed = job.definition().options.memory_bytes + MEMORY_TOLERANCE;
+            if job.memory().peak() > allowed {
+                let peak = job.memory().peak();
+                self.world.violate_in_any_case(format!("rows took {peak} bytes of memory, and {allowed} are allowed"));
+            }
             if status.state == JobState::Failed {
                 failed.push((index, status.errors.last().cloned()));
             }
@@ -301,11 +326,21 @@ impl Run {
         if paths.is_empty() {
             return;
         }
+        // A record that is text can still be read after many a damage; larger ones are compressed.
+        let is_text = |path: &Path| self.disk.content(path).is_some_and(|bytes| std::str::from_utf8(&bytes).is_ok());
+        let readable = |path: &&Path| path.as_ref().contains("/checkpoint/") && is_text(path);
+        if let Some(record) = paths.iter().find(readable).filter(|_| self.world.chance(0.5)).cloned() {
+            paths = vec![record];
+        }
         let path = paths.swap_remove(self.world.below(paths.len() as u64) as usize);
         let damage = match self.world.below(5) {
             0 => Damage::Cut(self.world.draw(rand::Rng::random::<f64>)),
             // Nobody can know of a record that was there and is gone.
             1 if !path.as_ref().contains("/checkpoint/") && !path.as_ref().contains("/owner/") => Damage::Gone,
+            // What can still be read is harder to tell from what was written.
+            1..4 if path.as_ref().contains("/checkpoint/") => {
+                Damage::OtherDigit(self.world.draw(rand::Rng::random::<f64>))
+            }
             // The values of a data file stand before what describes them.
             _ => Damage::Flipped(self.world.draw(rand::Rng::random::<f64>).powi(2), self.world.below(8) as u32),
         };
@@ -345,6 +380,9 @@ impl Run {
         if self.every(self.scenario.schema_changes_every) {
             self.change_schema();
         }
+        if self.prepared.len() < 4 && self.every(self.scenario.xa_every) {
+            self.prepare();
+        }
         if self.every(self.scenario.rotates_every) {
             self.mysql.rotate();
         }
@@ -354,16 +392,23 @@ impl Run {
         if self.every(self.scenario.restarts_every) {
             self.mysql.restart(self.world.between(Duration::from_millis(50), Duration::from_secs(3)));
         }
-        if self.every(self.scenario.failovers_every) {
-            let lacks = if self.world.chance(0.5) { self.world.below(20) as usize } else { 0 };
+        let soon = self.scenario.failover_after;
+        let is_due = !soon.is_zero() && self.world.now() >= self.scenario.begins_after + soon;
+        if self.every(self.scenario.failovers_every) || is_due {
+            self.scenario.failover_after = if is_due { Duration::ZERO } else { soon };
+            let lacks = if is_due || self.world.chance(0.5) { self.world.below(20) as usize } else { 0 };
             self.mysql.fail_over(lacks, self.world.between(Duration::from_millis(1), Duration::from_millis(400)));
         }
         if self.every(self.scenario.purges_every) {
             self.mysql.purge(self.checker.covered());
         }
-        if !self.prepared.is_empty() && self.every(Duration::from_secs(3)) {
-            let xid = self.prepared.remove(0);
-            self.mysql.commit_prepared(&xid, self.lag());
+        if !self.prepared.is_empty() && self.mysql.is_open("") && self.every(Duration::from_secs(2)) {
+            let xid = self.prepared.swap_remove(self.world.below(self.prepared.len() as u64) as usize);
+            if self.world.chance(0.3) {
+                self.mysql.roll_back_prepared(&xid, self.lag());
+            } else {
+                self.mysql.commit_prepared(&xid, self.lag());
+            }
         }
         if self.every(self.scenario.crashes_every) {
             let index = self.world.below(self.hosts.len() as u64) as usize;
@@ -414,6 +459,6 @@ impl Run {
 }
 
 /// Objects that other engines write.
-fn is_of_others(path: &object_store::path::Path) -> bool {
+fn is_of_others(path: &Path) -> bool {
     path.parts().any(|part| matches!(part.as_ref(), "tag" | "consumer"))
 }

@@ -14,6 +14,8 @@ use crate::world::World;
 /// What a world is like. A time of zero between events of a kind means that there are none.
 #[derive(Debug, Clone)]
 pub struct Scenario {
+    /// When capture begins.
+    pub begins_after: Duration,
     /// The server.
     pub variant: Variant,
     /// Tables beside the two banks.
@@ -42,6 +44,8 @@ pub struct Scenario {
     pub undone: f64,
     /// The mean times between events.
     pub writes_every: Duration,
+    /// XA transactions that are prepared, and end later.
+    pub xa_every: Duration,
     /// Schema changes.
     pub schema_changes_every: Duration,
     /// New files of the log.
@@ -52,6 +56,8 @@ pub struct Scenario {
     pub restarts_every: Duration,
     /// Other servers in the place of the server.
     pub failovers_every: Duration,
+    /// When there is another server for the first time, so soon that tables are still being read.
+    pub failover_after: Duration,
     /// Deletions of files of the log.
     pub purges_every: Duration,
     /// Processes that end at once.
@@ -82,8 +88,11 @@ impl Scenario {
         let sometimes = |probability: f64, low: u64, high: u64| {
             if world.chance(probability) { ms(low, high) } else { Duration::ZERO }
         };
+        // A server may be replaced while tables are read for the first time.
+        let replaced = world.chance(0.1);
         let keys = [12, 60, 300][world.below(3) as usize];
         Self {
+            begins_after: if replaced { ms(300, 2000) } else { sometimes(0.25, 300, 3000) },
             variant: variants[world.below(3) as usize],
             tables: 1 + world.below(3),
             keys,
@@ -94,7 +103,7 @@ impl Scenario {
                 snapshot_parallelism: 1 + world.below(3) as usize,
                 page_rows: 2 + world.below(keys) as usize,
                 range_rows: 3 + world.below(keys),
-                memory_bytes: if world.chance(0.2) { 16 << world.below(5) << 10 } else { 4 << 20 },
+                memory_bytes: if world.chance(0.2) { 32 << world.below(4) << 10 } else { 4 << 20 },
                 buckets: world.chance(0.7).then(|| 1 + world.below(3) as u32),
                 changelog: world.chance(0.2),
                 snapshot_time_retained: ms(500, 8000),
@@ -110,15 +119,17 @@ impl Scenario {
             lasts: ms(4000, 16_000),
             storms: if world.chance(0.6) { world.draw(|random| random.random::<f64>()) } else { 0.0 },
             longest_lag: if world.chance(0.25) { ms(400, 3000) } else { ms(1, 400) },
-            page_lag: if world.chance(0.3) { ms(10, 500) } else { Duration::ZERO },
+            page_lag: if replaced || world.chance(0.3) { ms(10, 500) } else { Duration::ZERO },
             stream_lag: if world.chance(0.3) { ms(5, 400) } else { Duration::from_millis(4) },
             undone: if world.chance(0.5) { 0.08 } else { 0.0 },
             writes_every: ms(8, 80),
+            xa_every: sometimes(0.2, 200, 3000),
             schema_changes_every: sometimes(0.4, 800, 5000),
             rotates_every: sometimes(0.5, 500, 5000),
             drops_every: sometimes(0.3, 1500, 8000),
             restarts_every: sometimes(0.2, 3000, 10_000),
             failovers_every: sometimes(0.15, 2000, 8000),
+            failover_after: if replaced { ms(20, 500) } else { Duration::ZERO },
             purges_every: sometimes(0.4, 500, 3000),
             crashes_every: sometimes(0.6, 700, 6000),
             freezes_every: sometimes(0.2, 2000, 8000),

@@ -9,11 +9,15 @@ use crate::scenario::Scenario;
 type LeaveOut = fn(&mut Scenario);
 
 /// What can be left out of a world, by name.
-pub const PARTS: [(&str, LeaveOut); 24] = [
+pub const PARTS: [(&str, LeaveOut); 26] = [
     ("crashes", |scenario| scenario.crashes_every = Duration::ZERO),
     ("freezes", |scenario| scenario.freezes_every = Duration::ZERO),
     ("stops", |scenario| scenario.stops_every = Duration::ZERO),
-    ("failovers", |scenario| scenario.failovers_every = Duration::ZERO),
+    ("failovers", |scenario| {
+        scenario.failovers_every = Duration::ZERO;
+        scenario.failover_after = Duration::ZERO;
+    }),
+    ("beginning", |scenario| scenario.begins_after = Duration::ZERO),
     ("restarts", |scenario| scenario.restarts_every = Duration::ZERO),
     ("drops", |scenario| scenario.drops_every = Duration::ZERO),
     ("purges", |scenario| scenario.purges_every = Duration::ZERO),
@@ -28,6 +32,7 @@ pub const PARTS: [(&str, LeaveOut); 24] = [
     ("tables", |scenario| scenario.tables = 1),
     ("undone", |scenario| scenario.undone = 0.0),
     ("prepared", |scenario| scenario.prepared = 0),
+    ("xa", |scenario| scenario.xa_every = Duration::ZERO),
     ("changelog", |scenario| scenario.options.changelog = false),
     ("disorder", |scenario| scenario.variant.unordered = false),
     ("lag", |scenario| {

@@ -49,6 +49,8 @@ struct Object {
 pub enum Damage {
     /// A bit is another one.
     Flipped(f64, u32),
+    /// A digit of what is text is another one.
+    OtherDigit(f64),
     /// The end is missing.
     Cut(f64),
     /// It is not there.
@@ -89,6 +91,14 @@ impl Disk {
                 let place = at(share, bytes.len());
                 if let Some(byte) = bytes.get_mut(place) {
                     *byte ^= 1 << bit;
+                }
+                object.bytes = bytes.into();
+            }
+            Damage::OtherDigit(share) => {
+                let mut bytes = object.bytes.to_vec();
+                let digits: Vec<usize> = (0..bytes.len()).filter(|place| bytes[*place].is_ascii_digit()).collect();
+                if let Some(place) = digits.get(at(share, digits.len())) {
+                    bytes[*place] ^= 1;
                 }
                 object.bytes = bytes.into();
             }

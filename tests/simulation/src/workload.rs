@@ -116,10 +116,18 @@ impl Run {
 
     pub(crate) fn prepare(&mut self) {
         self.names += 1;
-        let xid = Xid { format: 1, global: format!("early{}", self.names).into_bytes(), branch: Vec::new() };
-        let changes = self.changes("t1");
-        if !changes.is_empty() {
-            self.mysql.prepare(&xid, vec![Effect::Rows("t1".to_owned(), changes)]);
+        let xid = Xid { format: 1, global: format!("xa{}", self.names).into_bytes(), branch: Vec::new() };
+        let names: Vec<String> =
+            self.mysql.with_tables(|tables| tables.keys().filter(|name| name.starts_with('t')).cloned().collect());
+        let mut effects = Vec::new();
+        for name in names {
+            let changes = if effects.is_empty() || self.world.chance(0.5) { self.changes(&name) } else { Vec::new() };
+            if !changes.is_empty() && self.mysql.is_open(&name) {
+                effects.push(Effect::Rows(name, changes));
+            }
+        }
+        if !effects.is_empty() {
+            self.mysql.prepare(&xid, effects);
             self.prepared.push(xid);
         }
     }

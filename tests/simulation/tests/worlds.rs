@@ -127,6 +127,7 @@ fn another_server_takes_over() {
         look_at(7000..7030, |scenario| {
             scenario.variant = Variant { flavor, gtid: true, unordered: false };
             scenario.prepared = 0;
+            scenario.xa_every = Duration::ZERO;
             scenario.failovers_every = Duration::from_millis(700);
             scenario.keys = 300;
             scenario.options.page_rows = 4;

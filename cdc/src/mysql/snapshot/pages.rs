@@ -19,8 +19,24 @@ use crate::mysql::wire::row::{BadRow, Cell, Cells, Form};
 use crate::rows::{ColumnBuffer, PushError, RowBuffer};
 use crate::source::position::FilePosition;
 
-/// Decoded bytes after which a page takes no more rows, however many were asked for.
+/// Bytes of rows after which no page takes more, however many were asked for.
 const PAGE_BYTES: usize = 64 << 20;
+
+/// The most that a page takes. A row that exceeds the bytes is its last one.
+#[derive(Debug, Clone, Copy)]
+pub struct PageSize {
+    /// Rows.
+    pub rows: usize,
+    /// Bytes of the rows as they are sent.
+    pub bytes: usize,
+}
+
+impl PageSize {
+    /// So many rows, however large they are.
+    pub fn rows(rows: usize) -> Self {
+        Self { rows, bytes: PAGE_BYTES }
+    }
+}
 
 /// Rows of a key range, read at one moment.
 #[derive(Debug)]
@@ -37,7 +53,7 @@ pub struct Page {
     pub end_of_range: bool,
 }
 
-/// Reads the rows of a range behind a key, at most `limit`, or fewer if they are large.
+/// Reads the rows of a range behind a key, at most as many as the limit says.
 ///
 /// The statement stays prepared on the connection. Columns of the schema are looked up in the table by name; columns that
 /// only one of both has are an error ([`Code::TableChanged`] if the server has no such column any more).
@@ -48,7 +64,7 @@ pub async fn read_page(
     schema: &Arc<TableSchema>,
     range: &KeyRange,
     after: Option<&[KeyValue]>,
-    limit: usize,
+    limit: PageSize,
 ) -> Result<Page> {
     let low = conn.log_end(server).await?;
     let (batch, last_key, end_of_range) = select(conn, table, schema, range, after, limit).await?;
@@ -62,11 +78,12 @@ async fn select(
     schema: &Arc<TableSchema>,
     range: &KeyRange,
     after: Option<&[KeyValue]>,
-    limit: usize,
+    limit: PageSize,
 ) -> Result<(RecordBatch, Option<Vec<KeyValue>>, bool)> {
     let name = format!("{}.{}", table.database, table.name);
     let plan = Plan::new(table, schema)?;
-    let limit = conn.page_limits().get(&name).map_or(limit, |fitting| limit.min(*fitting)).max(1);
+    let most = limit.bytes.min(PAGE_BYTES);
+    let limit = conn.page_limits().get(&name).map_or(limit.rows, |fitting| limit.rows.min(*fitting)).max(1);
     let query = plan.query(table, after.or(range.lower.as_deref()), range.upper.as_deref(), limit);
 
     let mut rows = Rows {
@@ -77,6 +94,7 @@ async fn select(
         last: Vec::new(),
         seen: 0,
         bytes: 0,
+        most,
         failed: None,
     };
     conn.select(&query, &mut |forms, row| rows.take(forms, row)).await?;
@@ -253,6 +271,7 @@ struct Rows<'a> {
     last: Vec<u8>,
     seen: usize,
     bytes: usize,
+    most: usize,
     failed: Option<Error>,
 }
 
@@ -260,7 +279,7 @@ impl Rows<'_> {
     fn take(&mut self, forms: &[Form], row: &[u8]) {
         self.seen += 1;
         // Once a row was left out, all behind it are: the page ends with the last one taken.
-        if self.failed.is_some() || self.seen - self.buffer.len() > 1 || self.bytes > PAGE_BYTES {
+        if self.failed.is_some() || self.seen - self.buffer.len() > 1 || self.bytes > self.most {
             return;
         }
         if self.forms.is_empty() {

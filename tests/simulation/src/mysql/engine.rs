@@ -218,7 +218,12 @@ impl Mysql {
         let waits = engine.shared.get(table).is_some_and(|count| *count > 0);
         let is_held =
             engine.prepared.values().flatten().any(|effect| matches!(effect, Effect::Rows(name, _) if name == table));
-        engine.up && !waits && !is_held && !engine.exclusive.contains(table) && engine.visible == engine.history.len()
+        let is_changed = |effect: &Effect| match effect {
+            Effect::Rows(name, _) | Effect::Schema(name, _) => name == table,
+        };
+        let unseen = &engine.history[engine.visible..];
+        let is_locked = unseen.iter().any(|other| !other.carried_out && other.effects.iter().any(is_changed));
+        engine.up && !waits && !is_held && !engine.exclusive.contains(table) && !is_locked
     }
 
     /// Whether transactions may change a table's rows now.
@@ -331,12 +336,40 @@ impl Mysql {
         drop(engine);
         note!(self.world, "mysql commits {number}: XA {xid}, visible in {} us", pause.as_micros());
         if early {
-            let this = self.clone();
             self.reveal(index);
-            self.world.after(pause, move || this.lock().carry_out(index));
+            self.carry_out_after(index, pause);
         } else {
             self.reveal_after(index, pause);
         }
+        self.changed();
+    }
+
+    /// Lets a transaction that counts already be seen after a while, and behind those whose rows it changed again.
+    fn carry_out_after(&self, index: usize, pause: Duration) {
+        let this = self.clone();
+        self.world.after(pause, move || {
+            let mut engine = this.lock();
+            if engine.waits_for_another(index) {
+                drop(engine);
+                this.carry_out_after(index, Duration::from_millis(2));
+            } else {
+                engine.carry_out(index);
+            }
+        });
+    }
+
+    /// Rolls a prepared XA transaction back.
+    pub fn roll_back_prepared(&self, xid: &Xid, pause: Duration) {
+        let mut engine = self.lock();
+        let number = engine.history.len() as u64 + 1;
+        let begin = Begin { standalone: true, completes: Some(xid), ..engine.begin(self.seconds()) };
+        engine.record(vec![format!("XA ROLLBACK {}", upper(xid))]);
+        let statement = engine.control(&format!("XA ROLLBACK {}", upper(xid)));
+        engine.append(&begin, vec![statement], number);
+        let index = engine.note(Vec::new(), false, Some(xid.to_string()));
+        drop(engine);
+        note!(self.world, "mysql rolls back {number}: XA {xid}, visible in {} us", pause.as_micros());
+        self.reveal_after(index, pause);
         self.changed();
     }
 
@@ -517,9 +550,8 @@ impl Engine {
     /// Whether a transaction before this one, of which a SELECT sees nothing yet, had a lock on what this one changed.
     fn waits_for_another(&self, index: usize) -> bool {
         let this = &self.history[index].effects;
-        self.history[self.visible..index]
-            .iter()
-            .any(|before| !before.carried_out && concern_each_other(&before.effects, this))
+        let unseen = self.history.get(self.visible..index).unwrap_or_default();
+        unseen.iter().any(|before| !before.carried_out && concern_each_other(&before.effects, this))
     }
 
     /// What a transaction did is seen from now on. Doing so again changes nothing.
