@@ -193,6 +193,11 @@ FAULTS = {
         "limited(self.policy.timeout, self.inner.list(prefix))",
         "if PLANTED { self.inner.list(prefix) } else { limited(self.policy.timeout, self.inner.list(prefix)) }",
     ),
+    "what another server has expired is damage": (
+        "cdc/src/capture/session.rs",
+        "Ok(Some(newest)) if newest.number > known && newest.epoch > epoch => {",
+        "Ok(Some(newest)) if newest.number > known && newest.epoch > epoch && !PLANTED => {",
+    ),
     "what is expired while a standby reads is damage": (
         "cdc/src/capture/view.rs",
         "if log.recover().await?.is_none_or(|newest| newest.number <= state.number) {",

@@ -84,8 +84,33 @@ type Events = mpsc::Receiver<Result<StreamEvent, Error>>;
 
 impl Session<'_> {
     pub(super) async fn run(self) -> Result<Ended, Error> {
+        let (name, views, epoch) = (&self.definition.name, self.views, self.epoch);
+        let log = CheckpointLog::new(self.env.store.clone(), self.definition.id);
+        let mut known = 0;
+        let error = match self.run_from(&mut known).await {
+            Err(error) if error.retry == Retry::Never => error,
+            ended => return ended,
+        };
+        // What was recovered may be old: a process may have stood still while another one went on, and a checkpoint that was
+        // given up for lost can have come since. What is not there then is not lost.
+        let known = known.max(views.borrow().checkpoint);
+        match log.recover().await {
+            Ok(Some(newest)) if newest.number > known && newest.epoch > epoch => {
+                let message = format!("another server has gone on with source \"{name}\"");
+                let detail =
+                    format!("It wrote checkpoint {}; here, behind checkpoint {known}: {error}.", newest.number);
+                Err(Error::new(Code::Fenced, message).with_detail(detail))
+            }
+            Ok(Some(newest)) if newest.number > known => Err(error.with_retry(Retry::Now)),
+            _ => Err(error),
+        }
+    }
+
+    /// Captures from the newest checkpoint on, whose number is told.
+    async fn run_from(self, known: &mut u64) -> Result<Ended, Error> {
         let log = CheckpointLog::new(self.env.store.clone(), self.definition.id);
         let recovered = log.recover().await?;
+        *known = recovered.as_ref().map_or(0, |state| state.number);
         let resumes = recovered.is_some();
         // What is durable is shown before the source is even reachable.
         let recovered = match recovered {
@@ -161,13 +186,7 @@ impl Session<'_> {
 
     async fn capture(self, start: Start, info: ServerInfo, log: CheckpointLog, resumes: bool) -> Result<Ended, Error> {
         let options = &self.definition.options;
-        let stream = match self.open_stream(&info, &start.position).await {
-            // What was recovered may be old: a checkpoint that was given up for lost can have come since.
-            Err(error) if error.retry == Retry::Never && is_overtaken(&log, start.number).await => {
-                return Err(error.with_retry(Retry::Now));
-            }
-            opened => opened?,
-        };
+        let stream = self.open_stream(&info, &start.position).await?;
         // The stream's rows, the snapshot's pages and what the writers buffer share the source's memory.
         let memory_bytes = options.memory_bytes / 4;
         // The writers of the session before are gone.
@@ -521,11 +540,6 @@ impl Session<'_> {
         slot.writer = Some(writer);
         Ok(schema)
     }
-}
-
-/// Whether there is a checkpoint behind this one.
-async fn is_overtaken(log: &CheckpointLog, number: u64) -> bool {
-    log.recover().await.is_ok_and(|newest| newest.is_some_and(|newest| newest.number > number))
 }
 
 /// A position behind every schema change that has been carried out. The tables' definitions stand still, so that none comes

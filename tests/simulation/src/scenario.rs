@@ -90,6 +90,7 @@ impl Scenario {
         };
         // A server may be replaced while tables are read for the first time.
         let replaced = world.chance(0.1);
+        let hosts = if world.chance(0.3) { 2 + usize::from(world.chance(0.2)) } else { 1 };
         let keys = [12, 60, 300][world.below(3) as usize];
         Self {
             begins_after: if replaced { ms(300, 2000) } else { sometimes(0.25, 300, 3000) },
@@ -97,7 +98,7 @@ impl Scenario {
             tables: 1 + world.below(3),
             keys,
             prepared: if world.chance(0.15) { 1 + world.below(2) } else { 0 },
-            hosts: if world.chance(0.3) { 2 + usize::from(world.chance(0.2)) } else { 1 },
+            hosts,
             options: CaptureOptions {
                 checkpoint_interval: ms(60, 400),
                 snapshot_parallelism: 1 + world.below(3) as usize,
@@ -132,7 +133,7 @@ impl Scenario {
             failover_after: if replaced { ms(20, 500) } else { Duration::ZERO },
             purges_every: sometimes(0.4, 500, 3000),
             crashes_every: sometimes(0.6, 700, 6000),
-            freezes_every: sometimes(0.2, 2000, 8000),
+            freezes_every: sometimes(if hosts > 1 { 0.5 } else { 0.1 }, 1500, 8000),
             stops_every: sometimes(0.2, 2000, 8000),
             compactions_every: sometimes(0.3, 300, 3000),
             resyncs_every: sometimes(0.15, 700, 6000),

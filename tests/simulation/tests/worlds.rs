@@ -203,3 +203,22 @@ fn checkpoints_that_come_late_count() {
         scenario.lasts = Duration::from_secs(6);
     });
 }
+
+/// A process stands still in the midst of its work, another one takes the source over and deletes what has become old: when the
+/// first one moves again, it does not find what it reads. It failed for good once.
+#[test]
+fn what_another_server_has_expired_is_not_damage() {
+    look_at(13_000..13_040, |scenario| {
+        scenario.hosts = 2;
+        scenario.freezes_every = Duration::from_millis(1500);
+        scenario.crashes_every = Duration::ZERO;
+        scenario.stops_every = Duration::ZERO;
+        scenario.compactions_every = Duration::from_millis(150);
+        scenario.resyncs_every = Duration::from_millis(2000);
+        scenario.damage_after = Duration::ZERO;
+        scenario.options.snapshot_time_retained = Duration::from_millis(500);
+        scenario.options.snapshot_num_retained_min = 1;
+        scenario.writes_every = Duration::from_millis(10);
+        scenario.lasts = Duration::from_secs(12);
+    });
+}
