@@ -43,7 +43,9 @@ pub struct Checker {
     /// The positions of all checkpoints.
     positions: BTreeMap<u64, Position>,
     /// Snapshots that were found to be right, with their rows.
-    right: BTreeMap<String, Rows>,
+    right: BTreeMap<String, Arc<Rows>>,
+    /// The states of the tables in the last checkpoint, and what they were read from.
+    states: BTreeMap<String, (serde_json::Value, Arc<TableState>)>,
     /// Whether the tables have changelogs that say everything.
     follows: bool,
     /// Tables that a statement has changed or emptied, which a changelog does not say.
@@ -73,6 +75,7 @@ impl Checker {
             last: None,
             positions: BTreeMap::new(),
             right: BTreeMap::new(),
+            states: BTreeMap::new(),
             follows,
             altered: BTreeSet::new(),
             equal: BTreeMap::new(),
@@ -91,11 +94,10 @@ impl Checker {
     /// What the last checkpoint holds.
     pub fn durable(&self) -> Durable {
         let mut ranges = BTreeMap::new();
-        for (name, table) in self.last.iter().flat_map(|state| &state.tables) {
-            let state = serde_json::from_value::<TableState>(table.capture.clone());
-            let of_table = match state.map(|state| state.phase) {
-                Ok(TablePhase::Snapshot { ranges }) => ranges,
-                Ok(TablePhase::Streaming) => Vec::new(),
+        for (name, (_, state)) in &self.states {
+            let of_table = match &state.phase {
+                TablePhase::Snapshot { ranges } => ranges.clone(),
+                TablePhase::Streaming => Vec::new(),
                 _ => continue,
             };
             ranges.insert(name.split('.').next_back().unwrap_or_default().to_owned(), of_table);
@@ -105,12 +107,21 @@ impl Checker {
 
     /// Whether every table was complete in the last checkpoint.
     pub fn is_complete(&self) -> bool {
-        self.last.as_ref().is_some_and(|state| {
-            state.tables.values().all(|table| {
-                serde_json::from_value::<TableState>(table.capture.clone())
-                    .is_ok_and(|state| state.phase == TablePhase::Streaming)
-            })
-        })
+        self.last.is_some() && self.states.values().all(|(_, state)| state.phase == TablePhase::Streaming)
+    }
+
+    /// The state of a table. Reading it takes time, and most are those of the checkpoint before.
+    fn state(&mut self, name: &str, capture: &serde_json::Value) -> Result<Arc<TableState>, String> {
+        if let Some((value, state)) = self.states.get(name)
+            && value == capture
+        {
+            return Ok(Arc::clone(state));
+        }
+        let state =
+            serde_json::from_value(capture.clone()).map_err(|error| format!("{name}: its state is none: {error}"));
+        let state = Arc::new(state?);
+        self.states.insert(name.to_owned(), (capture.clone(), Arc::clone(&state)));
+        Ok(state)
     }
 
     /// Looks at what has come into the store.
@@ -193,12 +204,12 @@ impl Checker {
         self.replayed_to = covered;
         let mut needed = BTreeSet::new();
         for (name, commit) in &state.tables {
-            let table: TableState = serde_json::from_value(commit.capture.clone())
-                .map_err(|error| format!("{name}: its state is none: {error}"))?;
+            let was_complete = self.states.get(name).is_some_and(|(_, state)| state.phase == TablePhase::Streaming);
+            let table = self.state(name, &commit.capture)?;
             match (&table.phase, &commit.snapshot) {
                 (TablePhase::Streaming, Some(snapshot)) => {
                     self.compare(name, &commit.path, snapshot)?;
-                    self.follow(name, &commit.path, snapshot)?;
+                    self.follow(name, &commit.path, snapshot, was_complete)?;
                     needed.insert(snapshot.json.clone());
                 }
                 (TablePhase::Streaming, None) => {
@@ -232,7 +243,7 @@ impl Checker {
         let Some(right) = self.right.get(&snapshot.json).cloned() else {
             return Err(format!("{name} shows snapshot {}, which no checkpoint before showed", snapshot.id));
         };
-        if !self.checkpoints.is_multiple_of(READ_AGAIN_EVERY) || self.rows(name, path, snapshot)? == right {
+        if !self.checkpoints.is_multiple_of(READ_AGAIN_EVERY) || self.rows(name, path, snapshot)? == *right {
             Ok(())
         } else {
             Err(format!("{name} shows snapshot {}, whose rows are not what they were", snapshot.id))
@@ -248,8 +259,8 @@ impl Checker {
         }
         // What a snapshot refers to does not change; whether it is all there is looked at now and then.
         let rows = match self.right.get(&snapshot.json) {
-            Some(rows) if !reads_again => rows.clone(),
-            _ => self.rows(name, path, snapshot)?,
+            Some(rows) if !reads_again => Arc::clone(rows),
+            _ => Arc::new(self.rows(name, path, snapshot)?),
         };
         let table = self.replayed.get(short).ok_or_else(|| format!("{name} is no table of the database"))?;
         let names = table.names();
@@ -261,7 +272,7 @@ impl Checker {
                 (key.to_string(), values.collect())
             })
             .collect();
-        if rows != expected {
+        if *rows != expected {
             let differing = expected
                 .iter()
                 .filter(|(key, row)| rows.get(*key) != Some(*row))
@@ -281,13 +292,16 @@ impl Checker {
     }
 
     /// What a snapshot says that it changed makes the rows before it those of the snapshot.
-    fn follow(&mut self, name: &str, path: &str, snapshot: &PreparedSnapshot) -> Result<(), String> {
+    fn follow(
+        &mut self,
+        name: &str,
+        path: &str,
+        snapshot: &PreparedSnapshot,
+        was_complete: bool,
+    ) -> Result<(), String> {
         let short = name.split('.').next_back().unwrap_or_default();
-        let before = self.last.as_ref().and_then(|last| last.tables.get(name)).filter(|table| {
-            table.visible
-                && serde_json::from_value::<TableState>(table.capture.clone())
-                    .is_ok_and(|state| state.phase == TablePhase::Streaming)
-        });
+        let before = self.last.as_ref().and_then(|last| last.tables.get(name));
+        let before = before.filter(|table| table.visible && was_complete);
         let Some(before) = before.and_then(|table| table.snapshot.as_ref()) else { return Ok(()) };
         if !self.follows || self.altered.contains(short) || before.json == snapshot.json {
             return Ok(());
@@ -295,7 +309,7 @@ impl Checker {
         if snapshot.id != before.id + 1 {
             return Err(format!("{name}: snapshot {} follows {}", snapshot.id, before.id));
         }
-        let Some(mut rows) = self.right.get(&before.json).cloned() else { return Ok(()) };
+        let Some(mut rows) = self.right.get(&before.json).map(|rows| Rows::clone(rows)) else { return Ok(()) };
         for (kind, row) in self.changes(path, snapshot).map_err(|what| format!("{name}: its changelog: {what}"))? {
             let key = row.get("id").cloned().ok_or("a change without a key")?;
             match kind {
@@ -311,7 +325,7 @@ impl Checker {
                 kind => return Err(format!("{name}: a change of kind {kind}")),
             }
         }
-        if self.right.get(&snapshot.json) != Some(&rows) {
+        if self.right.get(&snapshot.json).is_none_or(|right| **right != rows) {
             return Err(format!("{name}: the changelog of snapshot {} does not lead to it", snapshot.id));
         }
         self.followed += 1;
