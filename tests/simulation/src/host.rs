@@ -125,6 +125,11 @@ impl Host {
         self.running = Some(Running { runtime, job, owner, stopping: None });
     }
 
+    /// What it is called.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
     /// Whether something runs here.
     pub fn is_running(&self) -> bool {
         self.running.is_some()

@@ -1,5 +1,6 @@
 //! A run: the world of a seed from its beginning until everything that was changed is in the mirror.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use crate::kept::Kept;
 use crate::mysql::engine::Mysql;
 use crate::note;
 use crate::scenario::Scenario;
-use crate::store::{Conditions, Damage, Disk};
+use crate::store::{Conditions, Damage, Disk, Moment};
 use crate::workload::first_tables;
 use crate::world::World;
 
@@ -25,6 +26,8 @@ const TICK: Duration = Duration::from_millis(2);
 /// How long it may take at the end until all is in the mirror, once nothing goes wrong any more.
 const SETTLED_WITHIN: Duration = Duration::from_secs(180);
 
+/// Around the time at which capture begins.
+const BEGINNING: Duration = Duration::from_millis(30);
 /// What rows may take beyond the memory they are given: what a column takes before it has a value counts in so little.
 const MEMORY_TOLERANCE: usize = 8 << 10;
 
@@ -95,6 +98,8 @@ pub(crate) struct Run {
     crashes: u64,
     /// Nobody can have a reason to read again what is durable.
     reads_once: bool,
+    /// Processes that stand still as soon as they are in the midst of something, which another one does meanwhile.
+    freezing: BTreeSet<(&'static str, Moment)>,
     /// Until when captures may have met a server that lacks what they know.
     behind_until: Duration,
 }
@@ -165,6 +170,7 @@ impl Run {
             is_damaged: false,
             names: 0,
             crashes: 0,
+            freezing: BTreeSet::new(),
             behind_until: Duration::ZERO,
         };
         for _ in 0..run.scenario.prepared {
@@ -360,6 +366,27 @@ impl Run {
         }
     }
 
+    /// Ends an XA transaction now and then, and more often while capture begins.
+    fn end_prepared(&mut self) {
+        let now = self.world.now();
+        let begins = self.scenario.begins_after;
+        let is_near = (begins.saturating_sub(BEGINNING)..begins + BEGINNING).contains(&now);
+        if !self.every(if is_near { BEGINNING } else { Duration::from_secs(2) }) {
+            return;
+        }
+        let xid = self.prepared.swap_remove(self.world.below(self.prepared.len() as u64) as usize);
+        if self.world.chance(0.3) {
+            self.mysql.roll_back_prepared(&xid, self.lag());
+        } else {
+            let lag = if is_near { self.world.between(Duration::ZERO, self.scenario.longest_lag) } else { self.lag() };
+            self.mysql.commit_prepared(&xid, lag);
+        }
+    }
+
+    fn freeze(&mut self, index: usize) {
+        self.hosts[index].freeze(self.world.between(Duration::from_millis(100), Duration::from_secs(25)));
+    }
+
     /// Whether something that happens every so often happens in this step.
     fn every(&self, mean: Duration) -> bool {
         !mean.is_zero() && self.world.chance(TICK.as_secs_f64() / mean.as_secs_f64())
@@ -402,13 +429,8 @@ impl Run {
         if self.every(self.scenario.purges_every) {
             self.mysql.purge(self.checker.covered());
         }
-        if !self.prepared.is_empty() && self.mysql.is_open("") && self.every(Duration::from_secs(2)) {
-            let xid = self.prepared.swap_remove(self.world.below(self.prepared.len() as u64) as usize);
-            if self.world.chance(0.3) {
-                self.mysql.roll_back_prepared(&xid, self.lag());
-            } else {
-                self.mysql.commit_prepared(&xid, self.lag());
-            }
+        if !self.prepared.is_empty() && self.mysql.is_open("") {
+            self.end_prepared();
         }
         if self.every(self.scenario.crashes_every) {
             let index = self.world.below(self.hosts.len() as u64) as usize;
@@ -419,7 +441,19 @@ impl Run {
         }
         if self.every(self.scenario.freezes_every) {
             let index = self.world.below(self.hosts.len() as u64) as usize;
-            self.hosts[index].freeze(self.world.between(Duration::from_millis(100), Duration::from_secs(25)));
+            let name = self.hosts[index].name();
+            match self.world.below(4) {
+                0 => drop(self.freezing.insert((name, Moment::Committing))),
+                1 => drop(self.freezing.insert((name, Moment::Reading))),
+                _ => self.freeze(index),
+            }
+        }
+        for (name, moment) in self.disk.take_begun() {
+            if self.freezing.remove(&(name, moment))
+                && let Some(index) = self.hosts.iter().position(|host| host.name() == name)
+            {
+                self.freeze(index);
+            }
         }
         if self.every(self.scenario.stops_every) {
             let index = self.world.below(self.hosts.len() as u64) as usize;

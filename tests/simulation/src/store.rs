@@ -3,7 +3,7 @@
 //! A request arrives after a while and its answer comes after another one, so that requests overtake each other. It may get
 //! lost on either way, arrive twice, or arrive long after its sender has been told that it failed or has ceased to exist.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,6 +33,8 @@ struct Objects {
     writes: u64,
     /// Paths of objects since they were last taken, in the order in which they were created.
     created: Vec<Path>,
+    /// What processes have begun since that was last taken.
+    begun: BTreeSet<(&'static str, Moment)>,
 }
 
 #[derive(Debug, Clone)]
@@ -42,6 +44,15 @@ struct Object {
     written: Option<Bytes>,
     modified_ms: i64,
     tag: u64,
+}
+
+/// What a process is in the midst of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Moment {
+    /// It writes the list of a snapshot's manifests: a checkpoint is near.
+    Committing,
+    /// It reads data files for a merge, or manifests.
+    Reading,
 }
 
 /// What can happen to an object; a place is a share of its length.
@@ -65,6 +76,11 @@ impl Disk {
     /// The paths of the objects created since the last call.
     pub fn take_created(&self) -> Vec<Path> {
         std::mem::take(&mut self.lock().created)
+    }
+
+    /// What processes have begun since the last call.
+    pub fn take_begun(&self) -> BTreeSet<(&'static str, Moment)> {
+        std::mem::take(&mut self.lock().begun)
     }
 
     /// Number and bytes of all objects.
@@ -344,6 +360,14 @@ impl Requests for Client {
         apply: impl Fn(&mut Objects, i64) -> Result<T> + Send + Sync + 'static,
     ) -> Result<T> {
         let (fate, there, back) = self.fate(path, writes);
+        let moment = match path.filename().unwrap_or_default() {
+            name if writes && name.starts_with("manifest-list") => Some(Moment::Committing),
+            name if !writes && (name.ends_with(".parquet") || name.starts_with("manifest")) => Some(Moment::Reading),
+            _ => None,
+        };
+        if let Some(moment) = moment {
+            self.disk.lock().begun.insert((self.who, moment));
+        }
         note!(self.world, "{} {action} {path} {fate:?} {}+{}", self.who, there.as_micros(), back.as_micros());
         let (sender, answer) = oneshot::channel();
         let apply = Arc::new(apply);
