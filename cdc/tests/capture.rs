@@ -234,6 +234,33 @@ async fn rows_of_xa_transactions_count_when_they_are_committed() {
     }
 }
 
+/// What was prepared while a table stopped is in no event that is held, and the pages that are read next do not see it.
+#[tokio::test]
+async fn a_table_that_stops_within_an_xa_transaction_has_its_rows_once_it_is_committed() {
+    for kind in Kind::all() {
+        let server = Server::start(kind, &[]).await;
+        server.execute(&["CREATE TABLE shop.t (id INT PRIMARY KEY, v INT)", "INSERT INTO shop.t VALUES (1, 1)"]).await;
+        let job = start(&server, "shop.t", CaptureOptions::default());
+        has_rows(&job, "t", 1).await;
+        server
+            .execute(&[
+                "SET SESSION binlog_row_image = 'MINIMAL'",
+                "XA START 'partial'",
+                "INSERT INTO shop.t (id) VALUES (2)",
+                "XA END 'partial'",
+                "XA PREPARE 'partial'",
+            ])
+            .await;
+        stops(&job, "t").await;
+        job.resync(vec!["shop.t".to_owned()]).await.expect("the wish is kept");
+        server.execute(&["INSERT INTO shop.t VALUES (3, 3)"]).await;
+        has_rows(&job, "t", 2).await;
+        server.execute(&["XA COMMIT 'partial'"]).await;
+        has_rows(&job, "t", 3).await;
+        job.stop().await.expect("the job stops");
+    }
+}
+
 /// MariaDB logs what a ROLLBACK TO has undone, and the statement behind it, when something in the transaction cannot be
 /// undone.
 #[tokio::test]

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::applier::{Cut, Work};
-use super::held::Held as HeldXa;
+use super::held::HeldRows;
 use super::job::{Control, StatusBoard};
 use super::memory::{MemoryUse, permits, reserve};
 use super::pages::{ReadEvent, ReadJob, ReadPage, Readers};
@@ -70,7 +70,7 @@ pub(super) struct Coordinator<'a> {
     pub(super) source: SourceState,
     pub(super) stream: StreamState,
     /// Rows of XA transactions.
-    pub(super) xa: HeldXa,
+    pub(super) xa: HeldRows,
     pub(super) cuts: Cuts,
     /// Pages that wait for the stream to pass their HIGH, oldest first.
     pub(super) held: VecDeque<ReadPage>,
@@ -514,6 +514,8 @@ impl Coordinator<'_> {
         let Some(table) = self.tables.get_mut(index).filter(|t| t.is_captured()) else { return Ok(()) };
         let info = ErrorInfo::new(&error, Some(&table.name), self.clock.now_ms());
         tracing::error!(table = table.name, code = %error.code, %error, "table stopped; the others go on");
+        // Its rows of an XA transaction are not held: it may be read again before they are committed.
+        self.xa.misses(&table.name);
         table.cancel_reads();
         table.buffer.truncate(0);
         table.transaction_start = 0;

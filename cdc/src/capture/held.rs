@@ -29,7 +29,7 @@ use crate::error::{Code, Error};
 const KIND: &str = "_kind";
 
 /// What a job holds of XA transactions beside its state.
-pub(super) struct Held {
+pub(super) struct HeldRows {
     store: StoreRef,
     directory: Path,
     /// Makes the names of objects differ from those of other sessions.
@@ -47,7 +47,7 @@ pub(super) fn directory(source: Uuid) -> Path {
     source_directory(source).join("prepared")
 }
 
-impl Held {
+impl HeldRows {
     pub(super) fn new(store: StoreRef, source: Uuid, epoch: u64) -> Self {
         let directory = directory(source);
         Self { store, directory, epoch, written: 0, open: None, unneeded: Vec::new(), unneeded_by_cut: Vec::new() }
@@ -68,7 +68,8 @@ impl Held {
         self.open.is_some()
     }
 
-    /// A row of the open transaction belongs to a table that is not captured now, but may be when it is committed.
+    /// Rows of the open transaction are not held, as their table has stopped. It may be captured again when they are
+    /// committed.
     pub(super) fn misses(&mut self, table: &str) {
         if let Some(open) = &mut self.open {
             open.missed.insert(table.to_owned());
@@ -162,21 +163,16 @@ impl Coordinator<'_> {
         for index in 0..self.tables.len() {
             self.hold(index).await?;
         }
-        let mut held = self.xa.open.take().unwrap_or_default();
-        // A table that has stopped in the middle may be captured again before the end.
-        let stopped =
-            |part: &HeldPart| !self.tables.iter().any(|table| table.name == part.table && table.is_captured());
-        held.missed.extend(held.parts.iter().filter(|part| stopped(part)).map(|part| part.table.clone()));
-        Ok(held)
+        Ok(self.xa.open.take().unwrap_or_default())
     }
 
     /// The rows of the open transaction count only once XA COMMIT is seen.
     pub(super) async fn xa_prepare(&mut self, xid: String) -> Result<(), Error> {
         if !self.xa.is_open() {
             // Nothing said that it would be prepared: rows that were handed over count already.
+            self.xa.xa_start();
             let handed_over = self.stream.handed_over();
             self.cannot_cut_back(handed_over).await?;
-            self.xa.xa_start();
         }
         let held = self.hold_all().await?;
         self.source.held.insert(xid, held);

@@ -17,7 +17,7 @@ use tracing::{info, warn};
 use super::applier::{Applier, Slot, failed, writer_context};
 use super::coordinator::{Coordinator, Cuts, StreamEvent, name_key};
 use super::early_xa;
-use super::held::Held;
+use super::held::HeldRows;
 use super::housekeeping::{Housekeeper, Shown};
 use super::job::{CaptureEnv, Control, StatusBoard};
 use super::memory::{MemoryUse, reserve, shares};
@@ -233,7 +233,7 @@ impl Session<'_> {
             decoded: 0,
             // With GTIDs the stream itself says where it begins, perhaps in another server's files.
             stream: StreamState::at(start.position.file.clone().filter(|_| start.position.gtid.is_none())),
-            xa: Held::new(self.env.store.clone(), self.definition.id, self.epoch),
+            xa: HeldRows::new(self.env.store.clone(), self.definition.id, self.epoch),
             cuts: Cuts::new(&start.position, !resumes),
             position: start.position,
             source: start.source,
