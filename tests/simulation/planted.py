@@ -195,8 +195,18 @@ FAULTS = {
     ),
     "what another server has expired is damage": (
         "cdc/src/capture/session.rs",
-        "Ok(Some(newest)) if newest.number > known && newest.epoch > epoch => {",
-        "Ok(Some(newest)) if newest.number > known && newest.epoch > epoch && !PLANTED => {",
+        "Err(error) if error.retry == Retry::Never => error,",
+        "Err(error) if error.retry == Retry::Never && !PLANTED => error,",
+    ),
+    "a table whose files another server has expired is a damaged one": (
+        "cdc/src/capture/session.rs",
+        "&& !is_superseded(store, self.definition.id, self.epoch).await? =>",
+        "&& (PLANTED || !is_superseded(store, self.definition.id, self.epoch).await?) =>",
+    ),
+    "a snapshot that is gone meanwhile is missing": (
+        "storage/src/table/expire.rs",
+        "Ok(is_gone.then_some(listed))",
+        "Ok((is_gone && !PLANTED).then_some(listed))",
     ),
     "what is expired while a standby reads is damage": (
         "cdc/src/capture/view.rs",
@@ -215,13 +225,13 @@ FAULTS = {
     ),
     "expiry passes over tags": (
         "storage/src/table/expire.rs",
-        "kept.add_live(store, &paths, tag).await?;",
-        "if !PLANTED { kept.add_live(store, &paths, tag).await?; }",
+        "kept.add_live(store, paths, tag).await?;",
+        "if !PLANTED { kept.add_live(store, paths, tag).await?; }",
     ),
     "expiry passes over consumers": (
         "storage/src/table/expire.rs",
-        "holds.extend(consumers(store, &paths).await?);",
-        "if !PLANTED { holds.extend(consumers(store, &paths).await?); }",
+        "holds.extend(consumers(store, paths).await?);",
+        "if !PLANTED { holds.extend(consumers(store, paths).await?); }",
     ),
     "a changelog takes deletions for insertions": (
         "storage/src/table/changelog.rs",

@@ -23,6 +23,7 @@ use super::coordinator::Coordinator;
 use super::state::{HeldPart, HeldTransaction, XaCommit};
 use super::status::ErrorInfo;
 use super::table::{CapturedTable, TableIndex};
+use super::view::is_superseded;
 use crate::error::{Code, Error};
 
 /// The name of the column that says what a row is.
@@ -31,6 +32,7 @@ const KIND: &str = "_kind";
 /// What a job holds of XA transactions beside its state.
 pub(super) struct HeldRows {
     store: StoreRef,
+    source: Uuid,
     directory: Path,
     /// Makes the names of objects differ from those of other sessions.
     epoch: u64,
@@ -50,7 +52,16 @@ pub(super) fn directory(source: Uuid) -> Path {
 impl HeldRows {
     pub(super) fn new(store: StoreRef, source: Uuid, epoch: u64) -> Self {
         let directory = directory(source);
-        Self { store, directory, epoch, written: 0, open: None, unneeded: Vec::new(), unneeded_by_cut: Vec::new() }
+        Self {
+            store,
+            source,
+            directory,
+            epoch,
+            written: 0,
+            open: None,
+            unneeded: Vec::new(),
+            unneeded_by_cut: Vec::new(),
+        }
     }
 
     /// A transaction begins, which is none of XA as far as is known.
@@ -223,7 +234,10 @@ impl Coordinator<'_> {
             }
             let (batch, kinds) = match self.xa.get(part).await {
                 Ok(rows) => rows,
-                Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound) => {
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound)
+                        && !is_superseded(&self.xa.store, self.xa.source, self.xa.epoch).await? =>
+                {
                     let error = Error::from(error);
                     warn!(table = part.table, code = %error.code, %error, "the rows of an XA transaction are lost; its table is read again");
                     self.status.record(ErrorInfo::new(&error, Some(&part.table), self.clock.now_ms()));

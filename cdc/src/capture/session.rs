@@ -26,7 +26,7 @@ use super::state::{SourceState, TablePhase, TableState};
 use super::status::ErrorInfo;
 use super::table::{CapturedTable, buckets_for, first_schema};
 use super::transaction::StreamState;
-use super::view::SourceView;
+use super::view::{SourceView, is_superseded};
 use crate::error::{Code, Error, Retry};
 use crate::mysql::ServerInfo;
 use crate::mysql::binlog::stream::EventStream;
@@ -475,7 +475,10 @@ impl Session<'_> {
         let opened = self.open_table(&mut slot, &path, &table, live).await;
         let schema = match opened {
             Ok(schema) => schema,
-            Err(error) if error.code == Code::StoreCorrupt => {
+            Err(error)
+                if error.code == Code::StoreCorrupt
+                    && !is_superseded(store, self.definition.id, self.epoch).await? =>
+            {
                 // The fault is this table's: the others go on.
                 warn!(table = name, %error, "the table cannot be opened");
                 let info = ErrorInfo::new(&error, Some(&name), self.env.clock.now_ms());

@@ -95,6 +95,13 @@ pub(super) async fn newer_view(
     }
 }
 
+/// Whether another server has gone on with the source since epoch `epoch`. It deletes what has become old: what is
+/// missing here then is not lost.
+pub(super) async fn is_superseded(store: &StoreRef, source_id: Uuid, epoch: u64) -> Result<bool, Error> {
+    let newest = CheckpointLog::new(store.clone(), source_id).recover().await?;
+    Ok(newest.is_some_and(|newest| newest.epoch > epoch))
+}
+
 /// Loads every visible table of a recovered checkpoint.
 async fn view_of(store: &StoreRef, source_id: Uuid, name: &str, state: &CheckpointState) -> Result<SourceView, Error> {
     let position = serde_json::from_value(state.position.clone()).map_err(|e| corrupt(state.number, "position", e))?;

@@ -119,13 +119,39 @@ pub async fn expire_snapshots(
     oldest_read: Option<u64>,
 ) -> Result<Expired> {
     let paths = TablePaths::new(table.clone());
-    let ids = snapshot_ids(store, &paths).await?;
-    let tags = tags(store, &paths).await?;
+    let mut ids = snapshot_ids(store, &paths).await?;
+    loop {
+        let expired = expire_listed(store, &paths, &ids, now_ms, retention, oldest_read).await;
+        let Err(Error::NotFound { .. }) = &expired else { return expired };
+        match listed_without_some(store, &paths, &ids).await? {
+            Some(listed) => ids = listed,
+            None => return expired,
+        }
+    }
+}
+
+/// The snapshots that are there now, if some of `known` no longer are: a deletion of an earlier process came late, or
+/// another server has taken over meanwhile. What could not be read then need not be missing.
+async fn listed_without_some(store: &StoreRef, paths: &TablePaths, known: &[u64]) -> Result<Option<Vec<u64>>> {
+    let listed = snapshot_ids(store, paths).await?;
+    let is_gone = known.iter().any(|id| listed.binary_search(id).is_err());
+    Ok(is_gone.then_some(listed))
+}
+
+async fn expire_listed(
+    store: &StoreRef,
+    paths: &TablePaths,
+    ids: &[u64],
+    now_ms: i64,
+    retention: &Retention,
+    oldest_read: Option<u64>,
+) -> Result<Expired> {
+    let tags = tags(store, paths).await?;
     let mut holds: Vec<Hold> =
         tags.iter().map(|(name, tag)| Hold { holder: Holder::Tag(name.clone()), snapshot_id: tag.id }).collect();
-    holds.extend(consumers(store, &paths).await?);
+    holds.extend(consumers(store, paths).await?);
     let first = ids.first().copied();
-    for name in branches(store, &paths).await? {
+    for name in branches(store, paths).await? {
         holds.push(Hold { holder: Holder::Branch(name), snapshot_id: first.unwrap_or(0) });
     }
     holds.extend(oldest_read.map(|snapshot_id| Hold { holder: Holder::Reader, snapshot_id }));
@@ -155,18 +181,18 @@ pub async fn expire_snapshots(
     if old.is_empty() {
         return Ok(Expired { earliest: first, holds, ..Expired::default() });
     }
-    let (next, mut kept) = first_whole(store, &paths, &ids, &mut old, is_over).await?;
+    let (next, mut kept) = first_whole(store, paths, ids, &mut old, is_over).await?;
     for (_, tag) in &tags {
-        kept.add_live(store, &paths, tag).await?;
+        kept.add_live(store, paths, tag).await?;
     }
     let mut obsolete = Needed::default();
     for (snapshot, follower) in old.iter().zip(old.iter().skip(1).chain([&next])) {
         for added in
-            [obsolete.add_own(store, &paths, snapshot).await, obsolete.add_removed(store, &paths, follower).await]
+            [obsolete.add_own(store, paths, snapshot).await, obsolete.add_removed(store, paths, follower).await]
         {
             match added {
                 Err(Error::NotFound { object }) => {
-                    tracing::info!(%table, snapshot = snapshot.id, missing = object, "a snapshot had expired before");
+                    tracing::info!(table = %paths.root(), snapshot = snapshot.id, missing = object, "a snapshot had expired before");
                 }
                 other => other?,
             }
@@ -229,17 +255,15 @@ pub async fn remove_orphans(
         .try_collect()
         .await
         .map_err(|error| Error::from_store(table.as_ref(), "listed", error))?;
-    let mut needed = Needed::default();
-    let mut before = None;
-    for id in snapshot_ids(store, &paths).await? {
-        let snapshot = read_snapshot(store, &paths.snapshot(id)).await?;
-        if before.is_some_and(|before: u64| before.checked_add(1) == Some(id)) {
-            needed.add_following(store, &paths, &snapshot).await?;
-        } else {
-            needed.add_live(store, &paths, &snapshot).await?;
+    let mut ids = snapshot_ids(store, &paths).await?;
+    let mut needed = loop {
+        let needed = Needed::of_all(store, &paths, &ids).await;
+        let Err(Error::NotFound { .. }) = &needed else { break needed? };
+        match listed_without_some(store, &paths, &ids).await? {
+            Some(listed) => ids = listed,
+            None => break needed?,
         }
-        before = Some(id);
-    }
+    };
     for (_, tag) in tags(store, &paths).await? {
         needed.add_live(store, &paths, &tag).await?;
     }
@@ -275,6 +299,22 @@ fn is_of_snapshots(table: &Path, object: &Path) -> bool {
 struct Needed(HashSet<Path>);
 
 impl Needed {
+    /// What readers of any of the snapshots read.
+    async fn of_all(store: &StoreRef, paths: &TablePaths, ids: &[u64]) -> Result<Self> {
+        let mut needed = Self::default();
+        let mut before = None;
+        for &id in ids {
+            let snapshot = read_snapshot(store, &paths.snapshot(id)).await?;
+            if before.is_some_and(|before: u64| before.checked_add(1) == Some(id)) {
+                needed.add_following(store, paths, &snapshot).await?;
+            } else {
+                needed.add_live(store, paths, &snapshot).await?;
+            }
+            before = Some(id);
+        }
+        Ok(needed)
+    }
+
     /// What a reader of the snapshot reads.
     async fn add_live(&mut self, store: &StoreRef, paths: &TablePaths, snapshot: &Snapshot) -> Result<()> {
         self.add_own(store, paths, snapshot).await?;

@@ -135,6 +135,11 @@ impl Host {
         self.running.is_some()
     }
 
+    /// Whether it stands still.
+    pub fn is_frozen(&self) -> bool {
+        self.running.is_some() && self.frozen.is_some()
+    }
+
     /// The job that runs here.
     pub fn job(&self) -> Option<&CaptureHandle> {
         self.running.as_ref().map(|running| &running.job)

@@ -26,6 +26,8 @@ const TICK: Duration = Duration::from_millis(2);
 /// How long it may take at the end until all is in the mirror, once nothing goes wrong any more.
 const SETTLED_WITHIN: Duration = Duration::from_secs(180);
 
+/// How long a process that stood still is looked at.
+const AFTER_FREEZE: Duration = Duration::from_millis(500);
 /// Around the time at which capture begins.
 const BEGINNING: Duration = Duration::from_millis(30);
 /// What rows may take beyond the memory they are given: what a column takes before it has a value counts in so little.
@@ -100,8 +102,6 @@ pub(crate) struct Run {
     reads_once: bool,
     /// Processes that stand still as soon as they are in the midst of something, which another one does meanwhile.
     freezing: BTreeSet<(&'static str, Moment)>,
-    /// Until when captures may have met a server that lacks what they know.
-    behind_until: Duration,
 }
 
 /// Somebody in a process who has begun to read and goes on for a while.
@@ -171,8 +171,11 @@ impl Run {
             names: 0,
             crashes: 0,
             freezing: BTreeSet::new(),
-            behind_until: Duration::ZERO,
         };
+        if run.scenario.freezes_first {
+            let both = [Moment::Committing, Moment::Recovering];
+            run.freezing.extend(run.hosts.iter().flat_map(|host| both.map(|moment| (host.name(), moment))));
+        }
         for _ in 0..run.scenario.prepared {
             run.prepare();
         }
@@ -194,6 +197,7 @@ impl Run {
             host.weather.set(Conditions::calm());
         }
         let deadline = self.world.now() + SETTLED_WITHIN;
+        let mut frozen = Duration::ZERO;
         while !self.is_over() {
             if self.mysql.is_open("") {
                 for xid in std::mem::take(&mut self.prepared) {
@@ -201,7 +205,16 @@ impl Run {
                 }
             }
             self.step();
-            if self.prepared.is_empty() && self.checker.covered() == self.mysql.length() && self.checker.is_complete() {
+            if self.hosts.iter().any(Host::is_frozen) {
+                frozen = self.world.now();
+            }
+            // Whoever stood still goes on with what it was doing.
+            let is_calm = self.world.now() > frozen + AFTER_FREEZE;
+            if is_calm
+                && self.prepared.is_empty()
+                && self.checker.covered() == self.mysql.length()
+                && self.checker.is_complete()
+            {
                 break;
             }
             if self.world.now() > deadline {
@@ -263,10 +276,6 @@ impl Run {
         if self.reads_once && self.checker.checkpoints > before {
             self.mysql.set_durable(self.checker.durable());
         }
-        if self.mysql.lacks() {
-            // A process may have stood still since it asked.
-            self.behind_until = self.world.now() + Duration::from_secs(40);
-        }
         let mut failed = Vec::new();
         for (index, host) in self.hosts.iter().enumerate() {
             let Some(job) = host.job() else { continue };
@@ -291,10 +300,11 @@ impl Run {
         self.read();
     }
 
-    /// A job says that it cannot go on. That is right while a server lacks what was captured; somebody looks after it then.
+    /// A job says that it cannot go on. That is right if it has met a server that lacks what was captured; somebody looks
+    /// after it then.
     fn failed(&mut self, index: usize, error: Option<ErrorInfo>) {
         let lacked = error.as_ref().is_some_and(|error| error.code == Code::OtherServer.to_string());
-        if lacked && self.world.now() < self.behind_until {
+        if lacked && self.mysql.refused(self.hosts[index].name()) {
             note!(self.world, "somebody resumes what ended with {error:?}");
             self.hosts[index].crash(self.world.between(Duration::ZERO, Duration::from_secs(2)), true);
         } else {
@@ -325,7 +335,8 @@ impl Run {
         let recent = self.world.chance(0.7);
         let paths = self.disk.newest_paths(if recent { 20 } else { usize::MAX });
         let mut paths: Vec<_> = paths.into_iter().filter(|path| !is_of_others(path)).collect();
-        let kind = [".parquet", ".parquet", "/snapshot-", "/checkpoint-", ""][self.world.below(5) as usize];
+        let kinds = [".parquet", ".parquet", ".parquet", "/snapshot-", "/checkpoint-", ""];
+        let kind = kinds[self.world.below(6) as usize];
         if paths.iter().any(|path| path.as_ref().contains(kind)) {
             paths.retain(|path| path.as_ref().contains(kind));
         }
@@ -442,9 +453,10 @@ impl Run {
         if self.every(self.scenario.freezes_every) {
             let index = self.world.below(self.hosts.len() as u64) as usize;
             let name = self.hosts[index].name();
-            match self.world.below(4) {
+            match self.world.below(5) {
                 0 => drop(self.freezing.insert((name, Moment::Committing))),
                 1 => drop(self.freezing.insert((name, Moment::Reading))),
+                2 => drop(self.freezing.insert((name, Moment::Recovering))),
                 _ => self.freeze(index),
             }
         }

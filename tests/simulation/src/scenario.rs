@@ -32,6 +32,8 @@ pub struct Scenario {
     pub layout: TableOptions,
     /// How long things happen.
     pub lasts: Duration,
+    /// How likely the way to the store is a slow one when it is bad.
+    pub slow: f64,
     /// How bad the way to the store is at its worst, from 0 to 1.
     pub storms: f64,
     /// The longest time that a transaction is in the log and not visible.
@@ -64,6 +66,9 @@ pub struct Scenario {
     pub crashes_every: Duration,
     /// Processes that stand still for longer than a lease lasts.
     pub freezes_every: Duration,
+    /// Each process stands still when it is about to write its first checkpoint of rows, and when it takes over what others
+    /// have written.
+    pub freezes_first: bool,
     /// Jobs that are told to stop.
     pub stops_every: Duration,
     /// Tables that somebody wants merged.
@@ -91,6 +96,8 @@ impl Scenario {
         // A server may be replaced while tables are read for the first time.
         let replaced = world.chance(0.1);
         let hosts = if world.chance(0.3) { 2 + usize::from(world.chance(0.2)) } else { 1 };
+        // Several servers may fight for the source over a slow way to a store that keeps little of what is old.
+        let fought_over = hosts > 1 && world.chance(0.3);
         let keys = [12, 60, 300][world.below(3) as usize];
         Self {
             begins_after: if replaced { ms(300, 2000) } else { sometimes(0.25, 300, 3000) },
@@ -107,8 +114,8 @@ impl Scenario {
                 memory_bytes: if world.chance(0.2) { 32 << world.below(4) << 10 } else { 4 << 20 },
                 buckets: world.chance(0.7).then(|| 1 + world.below(3) as u32),
                 changelog: world.chance(0.2),
-                snapshot_time_retained: ms(500, 8000),
-                snapshot_num_retained_min: 1 + world.below(4) as usize,
+                snapshot_time_retained: if fought_over { ms(500, 1000) } else { ms(500, 8000) },
+                snapshot_num_retained_min: if fought_over { 1 } else { 1 + world.below(4) as usize },
                 ..CaptureOptions::default()
             },
             layout: TableOptions {
@@ -117,13 +124,18 @@ impl Scenario {
                 dead_share: world.draw(|random| random.random_range(0.1..0.6)),
                 ..TableOptions::default()
             },
-            lasts: ms(4000, 16_000),
-            storms: if world.chance(0.6) { world.draw(|random| random.random::<f64>()) } else { 0.0 },
+            lasts: if fought_over { ms(9000, 16_000) } else { ms(4000, 16_000) },
+            slow: if fought_over { 0.6 } else { 0.2 },
+            storms: if fought_over || world.chance(0.6) { world.draw(|random| random.random::<f64>()) } else { 0.0 },
             longest_lag: if world.chance(0.25) { ms(400, 3000) } else { ms(1, 400) },
-            page_lag: if replaced || world.chance(0.3) { ms(10, 500) } else { Duration::ZERO },
+            page_lag: if replaced || world.chance(if fought_over { 0.6 } else { 0.3 }) {
+                ms(10, 500)
+            } else {
+                Duration::ZERO
+            },
             stream_lag: if world.chance(0.3) { ms(5, 400) } else { Duration::from_millis(4) },
             undone: if world.chance(0.5) { 0.08 } else { 0.0 },
-            writes_every: ms(8, 80),
+            writes_every: if fought_over { ms(8, 25) } else { ms(8, 80) },
             xa_every: sometimes(0.2, 200, 3000),
             schema_changes_every: sometimes(0.4, 800, 5000),
             rotates_every: sometimes(0.5, 500, 5000),
@@ -132,13 +144,19 @@ impl Scenario {
             failovers_every: sometimes(0.15, 2000, 8000),
             failover_after: if replaced { ms(20, 500) } else { Duration::ZERO },
             purges_every: sometimes(0.4, 500, 3000),
-            crashes_every: sometimes(0.6, 700, 6000),
-            freezes_every: sometimes(if hosts > 1 { 0.5 } else { 0.1 }, 1500, 8000),
+            crashes_every: sometimes(if fought_over { 0.2 } else { 0.6 }, 700, 6000),
+            freezes_every: match (fought_over, hosts) {
+                (true, _) => ms(1000, 2500),
+                (false, 1) => sometimes(0.1, 1500, 8000),
+                (false, _) => sometimes(0.5, 1500, 8000),
+            },
+            freezes_first: fought_over && world.chance(0.4),
             stops_every: sometimes(0.2, 2000, 8000),
-            compactions_every: sometimes(0.3, 300, 3000),
+            compactions_every: if fought_over { ms(100, 400) } else { sometimes(0.3, 300, 3000) },
             resyncs_every: sometimes(0.15, 700, 6000),
             holders_every: sometimes(0.3, 200, 2000),
-            damage_after: sometimes(0.15, 300, 10_000),
+            // A store that is damaged explains too much of what could be seen there.
+            damage_after: sometimes(if fought_over { 0.0 } else { 0.2 }, 300, 10_000),
         }
     }
 
@@ -173,7 +191,7 @@ impl Scenario {
         if world.chance(self.storms * 0.3) {
             conditions.sour = Some(["/checkpoint/", "/snapshot/", "/owner/", "/manifest/"][world.below(4) as usize]);
         }
-        if world.chance(0.2) {
+        if world.chance(self.slow) {
             conditions.slowest = world.between(Duration::from_millis(30), Duration::from_millis(800));
         }
         conditions

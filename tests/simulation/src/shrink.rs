@@ -11,7 +11,10 @@ type LeaveOut = fn(&mut Scenario);
 /// What can be left out of a world, by name.
 pub const PARTS: [(&str, LeaveOut); 26] = [
     ("crashes", |scenario| scenario.crashes_every = Duration::ZERO),
-    ("freezes", |scenario| scenario.freezes_every = Duration::ZERO),
+    ("freezes", |scenario| {
+        scenario.freezes_every = Duration::ZERO;
+        scenario.freezes_first = false;
+    }),
     ("stops", |scenario| scenario.stops_every = Duration::ZERO),
     ("failovers", |scenario| {
         scenario.failovers_every = Duration::ZERO;

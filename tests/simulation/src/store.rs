@@ -35,6 +35,8 @@ struct Objects {
     created: Vec<Path>,
     /// What processes have begun since that was last taken.
     begun: BTreeSet<(&'static str, Moment)>,
+    /// Who has taken the source over, and read no table since.
+    owners: BTreeSet<&'static str>,
 }
 
 #[derive(Debug, Clone)]
@@ -53,6 +55,8 @@ pub enum Moment {
     Committing,
     /// It reads data files for a merge, or manifests.
     Reading,
+    /// It has taken the source over, and reads what its tables are.
+    Recovering,
 }
 
 /// What can happen to an object; a place is a share of its length.
@@ -152,6 +156,20 @@ impl Disk {
 }
 
 impl Objects {
+    /// Remembers what a request says of the process that makes it.
+    fn note_begun(&mut self, who: &'static str, path: &Path, writes: bool) {
+        let name = path.filename().unwrap_or_default();
+        match (writes, name.starts_with("manifest")) {
+            (true, true) if name.starts_with("manifest-list") => drop(self.begun.insert((who, Moment::Committing))),
+            (true, false) if path.as_ref().contains("/owner/") && !name.contains('.') => drop(self.owners.insert(who)),
+            (false, true) if self.owners.remove(who) => drop(self.begun.insert((who, Moment::Recovering))),
+            (false, is_manifest) if is_manifest || name.ends_with(".parquet") => {
+                self.begun.insert((who, Moment::Reading));
+            }
+            _ => {}
+        }
+    }
+
     fn put(&mut self, path: &Path, bytes: Bytes, create: bool, now_ms: i64) -> Result<PutResult> {
         if create && self.objects.contains_key(path) {
             return Err(Error::AlreadyExists { path: path.to_string(), source: "it exists".into() });
@@ -360,14 +378,7 @@ impl Requests for Client {
         apply: impl Fn(&mut Objects, i64) -> Result<T> + Send + Sync + 'static,
     ) -> Result<T> {
         let (fate, there, back) = self.fate(path, writes);
-        let moment = match path.filename().unwrap_or_default() {
-            name if writes && name.starts_with("manifest-list") => Some(Moment::Committing),
-            name if !writes && (name.ends_with(".parquet") || name.starts_with("manifest")) => Some(Moment::Reading),
-            _ => None,
-        };
-        if let Some(moment) = moment {
-            self.disk.lock().begun.insert((self.who, moment));
-        }
+        self.disk.lock().note_begun(self.who, path, writes);
         note!(self.world, "{} {action} {path} {fate:?} {}+{}", self.who, there.as_micros(), back.as_micros());
         let (sender, answer) = oneshot::channel();
         let apply = Arc::new(apply);

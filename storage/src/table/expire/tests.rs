@@ -248,3 +248,50 @@ async fn an_expiry_that_is_cut_off_leaves_whole_snapshots_and_orphans() {
     }
     panic!("the expiry never came to its end");
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_somebody_else_expires_meanwhile_is_not_missing() {
+    let inner = crate::store::open("memory:", &[]).unwrap();
+    let faulty = std::sync::Arc::new(Faulty::new(std::sync::Arc::clone(&inner)));
+    let store = std::sync::Arc::clone(&faulty) as StoreRef;
+    let (trial, seen) = history(4, 150, std::sync::Arc::clone(&inner)).await;
+    let prepared: Vec<&str> = trial.committed.iter().map(|(json, ..)| json.as_str()).collect();
+    let whole: Vec<ObjectMeta> = inner.list(None).try_collect().await.unwrap();
+    let mut contents = Vec::new();
+    for object in &whole {
+        contents.push((object.location.clone(), store::read(&*inner, &object.location).await.unwrap()));
+    }
+    let mut skip = 0;
+    for hunts_orphans in [false, true] {
+        loop {
+            for (path, content) in &contents {
+                store::write(&*inner, path, content.clone()).await.unwrap();
+            }
+            // One of the reads stands still until the other owner has expired all but one snapshot.
+            faulty.inject_after(Operation::Get, "", Fault::Delay(Duration::from_secs(2)), skip, 1);
+            let slow = async {
+                if hunts_orphans {
+                    remove_orphans(&store, &trial.path, far_future(), &keep(2), &prepared).await.map(|_| ())
+                } else {
+                    expire_snapshots(&store, &trial.path, far_future(), &keep(2), None).await.map(|_| ())
+                }
+            };
+            let other = async {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                expire_snapshots(&inner, &trial.path, far_future(), &keep(1), None).await.map(|_| ())
+            };
+            let started = tokio::time::Instant::now();
+            let (slow, other) = tokio::join!(slow, other);
+            slow.unwrap_or_else(|error| panic!("read {skip}, orphans {hunts_orphans}: {error}"));
+            other.unwrap();
+            check_all(&inner, &trial.path, &seen).await;
+            faulty.heal();
+            if started.elapsed() < Duration::from_secs(2) {
+                break;
+            }
+            skip += 1;
+        }
+        assert!(skip > 10, "{skip} reads stood still");
+        skip = 0;
+    }
+}

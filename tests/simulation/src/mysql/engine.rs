@@ -72,6 +72,8 @@ pub(super) struct Engine {
     pub(super) inherited: usize,
     /// Transactions at the end of the history that this server does not have yet.
     pub(super) lacking: usize,
+    /// Who was told so, and has not read on since.
+    pub(super) refused: BTreeSet<&'static str>,
     /// The events of those transactions, each with the file and the place in it that they get.
     pub(super) arriving: VecDeque<Vec<Logged>>,
     /// Transactions that are in the files.
@@ -121,6 +123,7 @@ impl Mysql {
             server_id: 1,
             inherited: 0,
             lacking: 0,
+            refused: BTreeSet::new(),
             purged: 0,
             logged: tables.clone(),
             first: tables.clone(),

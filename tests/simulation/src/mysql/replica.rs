@@ -37,9 +37,9 @@ impl Mysql {
         }
     }
 
-    /// Whether there are transactions that captures may know and this server does not.
-    pub fn lacks(&self) -> bool {
-        self.lock().lacking > 0
+    /// Whether a process was told that this server lacks what it knows. It has to be asked once for each time.
+    pub fn refused(&self, who: &str) -> bool {
+        self.lock().refused.remove(who)
     }
 }
 

@@ -390,8 +390,9 @@ struct Dump {
 type Framed = mysql_async::Result<mysql_async::binlog::events::Event>;
 
 impl Dump {
-    fn open(engine: &Engine, link: &Link, position: &Position, heartbeat: Duration) -> Result<Self> {
+    fn open(engine: &mut Engine, link: &Link, position: &Position, heartbeat: Duration) -> Result<Self> {
         if engine.covered(position) > engine.length() {
+            engine.refused.insert(link.who);
             return Err(Error::new(Code::OtherServer, "the server lacks transactions that were captured"));
         }
         if engine.covered(position) < engine.durable.transactions {
@@ -403,6 +404,7 @@ impl Dump {
         if position.gtid.is_some() && engine.covered(position) < engine.purged_transactions() {
             return Err(Error::new(Code::PositionPurged, "the binlog position that is needed was purged"));
         }
+        engine.refused.remove(link.who);
         let (mut file, mut event) = (engine.purged, 0);
         let mut offset = 4;
         if let (None, Some(start)) = (&position.gtid, &position.file) {
