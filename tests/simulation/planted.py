@@ -200,8 +200,8 @@ FAULTS = {
     ),
     "a table whose files another server has expired is a damaged one": (
         "cdc/src/capture/session.rs",
-        "&& !is_superseded(store, self.definition.id, self.epoch).await? =>",
-        "&& (PLANTED || !is_superseded(store, self.definition.id, self.epoch).await?) =>",
+        "&& !is_superseded(store, self.definition.id, self.epoch, start.number).await? =>",
+        "&& (PLANTED || !is_superseded(store, self.definition.id, self.epoch, start.number).await?) =>",
     ),
     "a snapshot that is gone meanwhile is missing": (
         "storage/src/table/expire.rs",

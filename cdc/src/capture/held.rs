@@ -36,6 +36,8 @@ pub(super) struct HeldRows {
     directory: Path,
     /// Makes the names of objects differ from those of other sessions.
     epoch: u64,
+    /// The checkpoint that the session began with.
+    known: u64,
     written: u64,
     /// The rows of the open transaction that were put into objects, if it is an XA transaction.
     open: Option<HeldTransaction>,
@@ -50,13 +52,14 @@ pub(super) fn directory(source: Uuid) -> Path {
 }
 
 impl HeldRows {
-    pub(super) fn new(store: StoreRef, source: Uuid, epoch: u64) -> Self {
+    pub(super) fn new(store: StoreRef, source: Uuid, epoch: u64, known: u64) -> Self {
         let directory = directory(source);
         Self {
             store,
             source,
             directory,
             epoch,
+            known,
             written: 0,
             open: None,
             unneeded: Vec::new(),
@@ -236,7 +239,7 @@ impl Coordinator<'_> {
                 Ok(rows) => rows,
                 Err(error)
                     if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound)
-                        && !is_superseded(&self.xa.store, self.xa.source, self.xa.epoch).await? =>
+                        && !is_superseded(&self.xa.store, self.xa.source, self.xa.epoch, self.xa.known).await? =>
                 {
                     let error = Error::from(error);
                     warn!(table = part.table, code = %error.code, %error, "the rows of an XA transaction are lost; its table is read again");

@@ -101,7 +101,12 @@ impl Session<'_> {
                     format!("It wrote checkpoint {}; here, behind checkpoint {known}: {error}.", newest.number);
                 Err(Error::new(Code::Fenced, message).with_detail(detail))
             }
-            Ok(Some(newest)) if newest.number > known => Err(error.with_retry(Retry::Now)),
+            Ok(Some(newest)) if newest.number > known => {
+                // By an attempt of ours that was given up for lost, or by the owner before, which did not know yet.
+                let message = format!("checkpoint {} of source \"{name}\" came late", newest.number);
+                let detail = format!("Capture goes on from it. Behind checkpoint {known}: {error}.");
+                Err(Error::new(Code::CommitUnknown, message).with_detail(detail).with_retry(Retry::Now))
+            }
             _ => Err(error),
         }
     }
@@ -233,7 +238,7 @@ impl Session<'_> {
             decoded: 0,
             // With GTIDs the stream itself says where it begins, perhaps in another server's files.
             stream: StreamState::at(start.position.file.clone().filter(|_| start.position.gtid.is_none())),
-            xa: HeldRows::new(self.env.store.clone(), self.definition.id, self.epoch),
+            xa: HeldRows::new(self.env.store.clone(), self.definition.id, self.epoch, start.number),
             cuts: Cuts::new(&start.position, !resumes),
             position: start.position,
             source: start.source,
@@ -477,7 +482,7 @@ impl Session<'_> {
             Ok(schema) => schema,
             Err(error)
                 if error.code == Code::StoreCorrupt
-                    && !is_superseded(store, self.definition.id, self.epoch).await? =>
+                    && !is_superseded(store, self.definition.id, self.epoch, start.number).await? =>
             {
                 // The fault is this table's: the others go on.
                 warn!(table = name, %error, "the table cannot be opened");

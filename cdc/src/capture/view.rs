@@ -95,11 +95,12 @@ pub(super) async fn newer_view(
     }
 }
 
-/// Whether another server has gone on with the source since epoch `epoch`. It deletes what has become old: what is
-/// missing here then is not lost.
-pub(super) async fn is_superseded(store: &StoreRef, source_id: Uuid, epoch: u64) -> Result<bool, Error> {
+/// Whether another server than that of `epoch` has gone on with the source from checkpoint `known`. It deletes what has
+/// become old: what is missing here then is not lost. Its epoch may be the lower one, as long as this one has written
+/// nothing.
+pub(super) async fn is_superseded(store: &StoreRef, source_id: Uuid, epoch: u64, known: u64) -> Result<bool, Error> {
     let newest = CheckpointLog::new(store.clone(), source_id).recover().await?;
-    Ok(newest.is_some_and(|newest| newest.epoch > epoch))
+    Ok(newest.is_some_and(|newest| newest.number > known && newest.epoch != epoch))
 }
 
 /// Loads every visible table of a recovered checkpoint.

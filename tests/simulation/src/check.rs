@@ -381,6 +381,6 @@ fn tidegate_directory(source: Uuid) -> String {
 }
 
 /// The outcome of what never waits.
-fn now<T>(work: impl Future<Output = T>) -> T {
+pub(crate) fn now<T>(work: impl Future<Output = T>) -> T {
     work.now_or_never().expect("the store itself answers at once")
 }

@@ -9,15 +9,19 @@ use tidegate_cdc::capture::{ErrorInfo, JobState, SourceView};
 use tidegate_cdc::error::Code;
 use tidegate_cdc::mysql::binlog::Xid;
 use tidegate_cdc::source::definition::{ConnectionOptions, SourceDefinition, TablePattern, TableRule};
+use tidegate_storage::checkpoint::CheckpointLog;
+use tidegate_storage::store::StoreRef;
+use tidegate_storage::store::checked::Checked;
 use uuid::Uuid;
 
-use crate::check::Checker;
+use crate::check::{Checker, now};
 use crate::host::{Gone, Host};
 use crate::kept::Kept;
 use crate::mysql::engine::Mysql;
 use crate::note;
+use crate::rows::Files;
 use crate::scenario::Scenario;
-use crate::store::{Conditions, Damage, Disk, Moment};
+use crate::store::{AsItIs, Conditions, Damage, Direct, Disk, Moment};
 use crate::workload::first_tables;
 use crate::world::World;
 
@@ -28,6 +32,10 @@ const SETTLED_WITHIN: Duration = Duration::from_secs(180);
 
 /// How long a process that stood still is looked at.
 const AFTER_FREEZE: Duration = Duration::from_millis(500);
+/// The id of the source.
+const SOURCE: Uuid = Uuid::from_u128(7);
+/// How many damages of an object are tried one after the other.
+const DAMAGES: usize = 30;
 /// Around the time at which capture begins.
 const BEGINNING: Duration = Duration::from_millis(30);
 /// What rows may take beyond the memory they are given: what a column takes before it has a value counts in so little.
@@ -117,7 +125,7 @@ impl Run {
         let mysql = Mysql::new(world.clone(), scenario.variant, tables.clone(), scenario.stream_lag)
             .with_page_lag(scenario.page_lag);
         let disk = Disk::default();
-        let id = Uuid::from_u128(7);
+        let id = SOURCE;
         let definition = SourceDefinition {
             id,
             name: "shop".to_owned(),
@@ -345,19 +353,18 @@ impl Run {
         }
         // A record that is text can still be read after many a damage; larger ones are compressed.
         let is_text = |path: &Path| self.disk.content(path).is_some_and(|bytes| std::str::from_utf8(&bytes).is_ok());
-        let readable = |path: &&Path| path.as_ref().contains("/checkpoint/") && is_text(path);
-        if let Some(record) = paths.iter().find(readable).filter(|_| self.world.chance(0.5)).cloned() {
+        let is_record = |path: &Path| path.as_ref().contains("/checkpoint/");
+        let readable = |path: &&Path| is_record(path) && is_text(path);
+        if let Some(record) = paths.iter().find(readable).filter(|_| self.world.chance(0.7)).cloned() {
             paths = vec![record];
         }
         let path = paths.swap_remove(self.world.below(paths.len() as u64) as usize);
         let damage = match self.world.below(5) {
             0 => Damage::Cut(self.world.draw(rand::Rng::random::<f64>)),
             // Nobody can know of a record that was there and is gone.
-            1 if !path.as_ref().contains("/checkpoint/") && !path.as_ref().contains("/owner/") => Damage::Gone,
+            1 if !is_record(&path) && !path.as_ref().contains("/owner/") => Damage::Gone,
             // What can still be read is harder to tell from what was written.
-            1..4 if path.as_ref().contains("/checkpoint/") => {
-                Damage::OtherDigit(self.world.draw(rand::Rng::random::<f64>))
-            }
+            1..4 if is_record(&path) => Damage::OtherDigit(self.world.draw(rand::Rng::random::<f64>)),
             // The values of a data file stand before what describes them.
             _ => Damage::Flipped(self.world.draw(rand::Rng::random::<f64>).powi(2), self.world.below(8) as u32),
         };
@@ -365,15 +372,62 @@ impl Run {
         self.world.excuse(path.filename().unwrap_or_default());
         self.disk.damage(&path, damage);
         self.is_damaged = true;
+        if self.world.chance(0.4) && !matches!(damage, Damage::Gone) {
+            self.read_damaged(&path);
+            self.disk.damage(&path, damage);
+        }
         if self.world.chance(0.5) {
             // Merges read what nobody else does.
             self.scenario.compactions_every = Duration::from_millis(300);
         }
-        if self.world.chance(0.7) {
+        if is_record(&path) || self.world.chance(0.7) {
             // A process that has just started reads more than one that goes on.
             let index = self.world.below(self.hosts.len() as u64) as usize;
             self.hosts[index].crash(Duration::ZERO, true);
             self.readers.retain(|reader| reader.host != index);
+        }
+    }
+
+    /// Reads a data file as queries do, or a checkpoint record, while one bit or digit after the other is another one.
+    fn read_damaged(&self, path: &Path) {
+        let as_written: StoreRef = Arc::new(Direct(self.disk.clone()));
+        let damaged: StoreRef = Arc::new(AsItIs(self.disk.clone()));
+        let Some(number) = path.filename().and_then(|name| name.strip_prefix("checkpoint-")?.parse().ok()) else {
+            let views = self.hosts.iter().filter_map(Host::job).map(|job| job.view());
+            let versions: Vec<_> =
+                views.flat_map(|view| view.tables.clone()).filter_map(|t| t.version.clone()).collect();
+            if let Some(version) = versions.iter().find(|version| version.files.iter().any(|file| file.path == *path)) {
+                let rows = |store: &StoreRef| now(Files::default().rows(store, version));
+                self.compare_damaged(path, &rows(&as_written), || {
+                    rows(&(Arc::new(Checked::new(damaged.clone())) as _))
+                });
+            }
+            return;
+        };
+        let record = |store: &StoreRef| {
+            now(CheckpointLog::new(store.clone(), SOURCE).read(number)).map_err(|error| error.to_string())
+        };
+        self.compare_damaged(path, &record(&as_written), || record(&damaged));
+    }
+
+    /// Whatever is damaged in an object, what is read is what was written or an error that names it.
+    fn compare_damaged<T: PartialEq + std::fmt::Debug>(
+        &self,
+        path: &Path,
+        written: &Result<T, String>,
+        read: impl Fn() -> Result<T, String>,
+    ) {
+        let is_text = self.disk.content(path).is_some_and(|bytes| std::str::from_utf8(&bytes).is_ok());
+        for _ in 0..DAMAGES {
+            let place = self.world.draw(rand::Rng::random::<f64>);
+            let damage =
+                if is_text { Damage::OtherDigit(place) } else { Damage::Flipped(place, self.world.below(8) as u32) };
+            self.disk.damage(path, damage);
+            match read() {
+                Err(error) if error.contains(path.as_ref()) => {}
+                seen if seen == *written => {}
+                seen => self.world.violate_in_any_case(format!("with {damage:?} {path} is read as {seen:?}")),
+            }
         }
     }
 
@@ -453,10 +507,11 @@ impl Run {
         if self.every(self.scenario.freezes_every) {
             let index = self.world.below(self.hosts.len() as u64) as usize;
             let name = self.hosts[index].name();
-            match self.world.below(5) {
+            match self.world.below(6) {
                 0 => drop(self.freezing.insert((name, Moment::Committing))),
                 1 => drop(self.freezing.insert((name, Moment::Reading))),
                 2 => drop(self.freezing.insert((name, Moment::Recovering))),
+                3 => drop(self.freezing.insert((name, Moment::Watching))),
                 _ => self.freeze(index),
             }
         }

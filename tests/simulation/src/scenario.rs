@@ -98,20 +98,27 @@ impl Scenario {
         let hosts = if world.chance(0.3) { 2 + usize::from(world.chance(0.2)) } else { 1 };
         // Several servers may fight for the source over a slow way to a store that keeps little of what is old.
         let fought_over = hosts > 1 && world.chance(0.3);
-        let keys = [12, 60, 300][world.below(3) as usize];
+        // Little memory, and pages that take much of it.
+        let short = world.chance(0.2);
+        let packed = short && world.chance(0.5);
+        let keys = if packed { 300 } else { [12, 60, 300][world.below(3) as usize] };
         Self {
             begins_after: if replaced { ms(300, 2000) } else { sometimes(0.25, 300, 3000) },
             variant: variants[world.below(3) as usize],
-            tables: 1 + world.below(3),
+            tables: if packed { 3 } else { 1 + world.below(3) },
             keys,
             prepared: if world.chance(0.15) { 1 + world.below(2) } else { 0 },
             hosts,
             options: CaptureOptions {
                 checkpoint_interval: ms(60, 400),
-                snapshot_parallelism: 1 + world.below(3) as usize,
-                page_rows: 2 + world.below(keys) as usize,
-                range_rows: 3 + world.below(keys),
-                memory_bytes: if world.chance(0.2) { 32 << world.below(4) << 10 } else { 4 << 20 },
+                snapshot_parallelism: if packed { 3 } else { 1 + world.below(3) as usize },
+                page_rows: if packed { 150 } else { 2 + world.below(keys) as usize },
+                range_rows: if packed { 100 } else { 3 + world.below(keys) },
+                memory_bytes: match (packed, short) {
+                    (true, _) => 16 << world.below(2) << 10,
+                    (false, true) => 32 << world.below(4) << 10,
+                    (false, false) => 4 << 20,
+                },
                 buckets: world.chance(0.7).then(|| 1 + world.below(3) as u32),
                 changelog: world.chance(0.2),
                 snapshot_time_retained: if fought_over { ms(500, 1000) } else { ms(500, 8000) },
@@ -124,7 +131,7 @@ impl Scenario {
                 dead_share: world.draw(|random| random.random_range(0.1..0.6)),
                 ..TableOptions::default()
             },
-            lasts: if fought_over { ms(9000, 16_000) } else { ms(4000, 16_000) },
+            lasts: if fought_over { ms(16_000, 30_000) } else { ms(4000, 16_000) },
             slow: if fought_over { 0.6 } else { 0.2 },
             storms: if fought_over || world.chance(0.6) { world.draw(|random| random.random::<f64>()) } else { 0.0 },
             longest_lag: if world.chance(0.25) { ms(400, 3000) } else { ms(1, 400) },
@@ -133,9 +140,10 @@ impl Scenario {
             } else {
                 Duration::ZERO
             },
-            stream_lag: if world.chance(0.3) { ms(5, 400) } else { Duration::from_millis(4) },
+            // Pages wait for the log that is on its way.
+            stream_lag: if packed || world.chance(0.3) { ms(5, 400) } else { Duration::from_millis(4) },
             undone: if world.chance(0.5) { 0.08 } else { 0.0 },
-            writes_every: if fought_over { ms(8, 25) } else { ms(8, 80) },
+            writes_every: if fought_over { ms(10, 40) } else { ms(8, 80) },
             xa_every: sometimes(0.2, 200, 3000),
             schema_changes_every: sometimes(0.4, 800, 5000),
             rotates_every: sometimes(0.5, 500, 5000),
@@ -146,7 +154,7 @@ impl Scenario {
             purges_every: sometimes(0.4, 500, 3000),
             crashes_every: sometimes(if fought_over { 0.2 } else { 0.6 }, 700, 6000),
             freezes_every: match (fought_over, hosts) {
-                (true, _) => ms(1000, 2500),
+                (true, _) => ms(1500, 4000),
                 (false, 1) => sometimes(0.1, 1500, 8000),
                 (false, _) => sometimes(0.5, 1500, 8000),
             },

@@ -57,6 +57,8 @@ pub enum Moment {
     Reading,
     /// It has taken the source over, and reads what its tables are.
     Recovering,
+    /// It looks whose the source is.
+    Watching,
 }
 
 /// What can happen to an object; a place is a share of its length.
@@ -103,7 +105,7 @@ impl Disk {
     pub fn damage(&self, path: &Path, damage: Damage) {
         let mut objects = self.lock();
         let Some(object) = objects.objects.get_mut(path) else { return };
-        object.written = Some(object.bytes.clone());
+        object.bytes = object.written.get_or_insert(object.bytes.clone()).clone();
         let at = |share: f64, length: usize| ((share * length as f64) as usize).min(length.saturating_sub(1));
         match damage {
             Damage::Flipped(share, bit) => {
@@ -162,6 +164,7 @@ impl Objects {
         match (writes, name.starts_with("manifest")) {
             (true, true) if name.starts_with("manifest-list") => drop(self.begun.insert((who, Moment::Committing))),
             (true, false) if path.as_ref().contains("/owner/") && !name.contains('.') => drop(self.owners.insert(who)),
+            (false, false) if name == "owner" => drop(self.begun.insert((who, Moment::Watching))),
             (false, true) if self.owners.remove(who) => drop(self.begun.insert((who, Moment::Recovering))),
             (false, is_manifest) if is_manifest || name.ends_with(".parquet") => {
                 self.begun.insert((who, Moment::Reading));
@@ -468,6 +471,32 @@ impl Requests for Direct {
     }
 }
 
+/// The store with what is damaged in it, at once and without changing the world.
+#[derive(Clone, Debug)]
+pub struct AsItIs(pub Disk);
+
+impl fmt::Display for AsItIs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the store with its damage")
+    }
+}
+
+impl Requests for AsItIs {
+    fn page_size(&self) -> usize {
+        usize::MAX
+    }
+
+    async fn ask<T: Send + 'static>(
+        &self,
+        _: &'static str,
+        _: &Path,
+        _: bool,
+        apply: impl Fn(&mut Objects, i64) -> Result<T> + Send + Sync + 'static,
+    ) -> Result<T> {
+        apply(&mut self.0.lock(), 0)
+    }
+}
+
 /// A listing: pages in the order of the names, each as of the moment at which it was asked for.
 struct Pages<R> {
     store: R,
@@ -610,3 +639,4 @@ macro_rules! is_object_store {
 
 is_object_store!(Client);
 is_object_store!(Direct);
+is_object_store!(AsItIs);

@@ -209,7 +209,8 @@ pub(crate) fn first_tables(world: &World, scenario: &Scenario) -> Tables {
     for number in 1..=scenario.tables {
         let name = format!("t{number}");
         let mut table = Table::new(&name, &[("v", "int"), ("s", "varchar(20)")]);
-        let rows = world.below(scenario.keys);
+        let many = scenario.options.memory_bytes < 64 << 10;
+        let rows = if many { 2 * scenario.keys } else { world.below(scenario.keys) };
         let keys: BTreeSet<i64> = (0..rows).map(|_| world.below(scenario.keys) as i64).collect();
         for key in keys {
             let row = random_row(world, &table, key);
