@@ -124,6 +124,11 @@ FAULTS = {
         "if !self.stream.in_transaction {\n                self.between_transactions().await?;",
         "if !self.stream.in_transaction || PLANTED {\n                self.between_transactions().await?;",
     ),
+    "what was written and is undone stays": (
+        "cdc/src/capture/transaction.rs",
+        "self.stream.again.extend(tables);",
+        "self.stream.again.extend(tables.into_iter().filter(|_| !PLANTED));",
+    ),
     "a changed key leaves its old row": (
         "cdc/src/mysql/binlog/decode.rs",
         "if old_key != new_key {",

@@ -535,6 +535,7 @@ impl Coordinator<'_> {
         if !self.held.is_empty() {
             self.apply_pages().await?;
         }
+        self.read_undone_again().await?;
         self.begin_resyncs().await?;
         // Between transactions nothing can be cut back any more: better here than within the next one.
         if self.decoded > self.decoded_limit / 2 {

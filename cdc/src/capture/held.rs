@@ -183,10 +183,12 @@ impl Coordinator<'_> {
     /// The rows of the open transaction count only once XA COMMIT is seen.
     pub(super) async fn xa_prepare(&mut self, xid: String) -> Result<(), Error> {
         if !self.xa.is_open() {
-            // Nothing said that it would be prepared: rows that were handed over count already.
-            self.xa.xa_start();
+            // Nothing said that it would be prepared: rows that were handed over are written already. They are not to be
+            // seen before XA COMMIT, and are missed then.
             let handed_over = self.stream.handed_over();
-            self.cannot_cut_back(handed_over).await?;
+            self.cannot_cut_back(handed_over.clone());
+            self.xa.xa_start();
+            self.cannot_cut_back(handed_over);
         }
         let held = self.hold_all().await?;
         self.source.held.insert(xid, held);
@@ -197,7 +199,7 @@ impl Coordinator<'_> {
 
     /// XA COMMIT ... ONE PHASE: the rows of the open transaction count at once.
     pub(super) async fn xa_one_phase(&mut self) -> Result<(), Error> {
-        if self.xa.open.as_ref().is_some_and(|open| !open.parts.is_empty()) {
+        if self.xa.open.as_ref().is_some_and(|open| !open.parts.is_empty() || !open.missed.is_empty()) {
             let held = self.hold_all().await?;
             self.end_transaction();
             let position = self.position.clone();

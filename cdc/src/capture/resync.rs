@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate_storage::paimon::TableSchema;
 use tracing::{info, warn};
 
 use super::coordinator::{Coordinator, RETRY_READ};
@@ -142,12 +143,23 @@ impl Coordinator<'_> {
         info!(table = table.name, position = %self.position, "the table is read again");
         table.resync = false;
         table.estimated_rows = definition.estimated_rows;
-        // The stream does not repeat what it has passed: pages have to see it.
+        self.read_from_here(index, definition.mysql, schema).await
+    }
+
+    /// Reads all rows of a table as they are at the stream's position. The stream does not repeat what it has passed: pages
+    /// have to see it.
+    pub(super) async fn read_from_here(
+        &mut self,
+        index: TableIndex,
+        mysql: MysqlTable,
+        schema: TableSchema,
+    ) -> Result<(), Error> {
+        let Some(table) = self.tables.get_mut(index) else { return Ok(()) };
         table.since = Some(self.position.clone());
         table.awaited.extend(self.stream.commits.iter().cloned());
         // The table may be among those of a transaction that was prepared before: its commit is like an unknown one's.
         self.source.prepared.clear();
-        self.restart_table(index, definition.mysql, schema, true).await
+        self.restart_table(index, mysql, schema, true).await
     }
 }
 

@@ -7,7 +7,7 @@ use tracing::warn;
 use super::coordinator::Coordinator;
 use super::state::XaCommit;
 use super::table::TableIndex;
-use crate::error::{Code, Error};
+use crate::error::Error;
 use crate::mysql::ddl;
 use crate::source::position::{FilePosition, Gtid};
 
@@ -27,6 +27,8 @@ pub(super) struct StreamState {
     handed_over: BTreeSet<TableIndex>,
     /// What the open transaction can be cut back to, oldest first.
     savepoints: Vec<Savepoint>,
+    /// Tables of which rows that do not count were written: what counts of them is read when the transaction is over.
+    again: BTreeSet<TableIndex>,
     pub(super) last_event_at_ms: Option<i64>,
     /// Counts statements that may have changed a table's definition.
     pub(super) statements: u64,
@@ -113,7 +115,12 @@ impl Coordinator<'_> {
             }
             "ROLLBACK" => {
                 let to = name_behind(text, &["ROLLBACK", "WORK", "TO", "SAVEPOINT"]);
-                return if to.is_empty() { self.rolled_back().await } else { self.rolled_back_to(&to).await };
+                if to.is_empty() {
+                    self.rolled_back();
+                } else {
+                    self.rolled_back_to(&to);
+                }
+                return Ok(());
             }
             "RELEASE" => return Ok(()),
             "XA" => {
@@ -144,7 +151,7 @@ impl Coordinator<'_> {
     }
 
     /// The whole transaction does not count.
-    async fn rolled_back(&mut self) -> Result<(), Error> {
+    fn rolled_back(&mut self) {
         let mut handed_over = std::mem::take(&mut self.stream.handed_over);
         if self.xa.is_open() {
             // What left the buffers was held, and goes.
@@ -154,9 +161,8 @@ impl Coordinator<'_> {
         for table in &mut self.tables {
             table.buffer.truncate(table.transaction_start);
         }
-        self.cannot_cut_back(handed_over).await?;
+        self.cannot_cut_back(handed_over);
         self.end_transaction();
-        Ok(())
     }
 
     fn savepoint(&mut self, name: String) {
@@ -168,7 +174,7 @@ impl Coordinator<'_> {
 
     /// What came behind a savepoint does not count. Servers log it nevertheless, and the statement behind it, when a
     /// transaction has done something that cannot be undone, such as creating a temporary table.
-    async fn rolled_back_to(&mut self, name: &str) -> Result<(), Error> {
+    fn rolled_back_to(&mut self, name: &str) {
         let savepoints = &mut self.stream.savepoints;
         let Some(at) = savepoints.iter().rposition(|savepoint| savepoint.name == name) else {
             // It is older than the first row, or unknown: what it undoes is everything.
@@ -181,23 +187,39 @@ impl Coordinator<'_> {
                 self.stream.handed_over.clear();
             }
             let handed_over = self.stream.handed_over.clone();
-            return self.cannot_cut_back(handed_over).await;
+            return self.cannot_cut_back(handed_over);
         };
         savepoints.truncate(at + 1);
-        let Some(savepoint) = savepoints.last_mut() else { return Ok(()) };
+        let Some(savepoint) = savepoints.last_mut() else { return };
         let handed_over = std::mem::take(&mut savepoint.handed_over);
         for (table, length) in self.tables.iter_mut().zip(&savepoint.lengths) {
             table.buffer.truncate(*length);
         }
-        self.cannot_cut_back(handed_over).await
+        self.cannot_cut_back(handed_over);
     }
 
-    /// Stops tables of which rows were handed over that do not count any more.
-    pub(super) async fn cannot_cut_back(&mut self, tables: BTreeSet<TableIndex>) -> Result<(), Error> {
-        for index in tables {
-            let error = Error::new(Code::EventNotUnderstood, "a large transaction was logged and then rolled back")
-                .with_detail("Part of what does not count had been written already.");
-            self.stop_table(index, error).await?;
+    /// Rows of tables were handed over that do not count any more. What of the transaction counts is in no other place than
+    /// the server once it is over, or, if it is prepared for XA, once it is committed.
+    pub(super) fn cannot_cut_back(&mut self, tables: BTreeSet<TableIndex>) {
+        if self.xa.is_open() {
+            for table in tables.iter().filter_map(|index| self.tables.get(*index)) {
+                self.xa.misses(&table.name);
+            }
+        } else {
+            self.stream.again.extend(tables);
+        }
+    }
+
+    /// Lets tables be read again of which too much was written. Between two transactions only.
+    pub(super) async fn read_undone_again(&mut self) -> Result<(), Error> {
+        for index in std::mem::take(&mut self.stream.again) {
+            let Some(table) = self.tables.get_mut(index).filter(|table| table.is_captured()) else { continue };
+            warn!(
+                table = table.name,
+                "part of a large transaction was logged, written and then rolled back; the table is read again"
+            );
+            let (mysql, schema) = ((*table.mysql).clone(), (*table.schema).clone());
+            self.read_from_here(index, mysql, schema).await?;
         }
         Ok(())
     }

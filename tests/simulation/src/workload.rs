@@ -38,6 +38,9 @@ impl Run {
             effects.extend(self.transfer());
         }
         if !effects.is_empty() && self.mysql.is_open("") {
+            if self.world.chance(self.scenario.undone / 3.0) {
+                return self.mysql.roll_back(&effects, self.lag());
+            }
             let undone = if self.world.chance(self.scenario.undone) { self.undone(&effects) } else { Vec::new() };
             self.mysql.commit(effects, &undone, self.lag());
         }

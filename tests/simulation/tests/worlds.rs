@@ -148,6 +148,17 @@ fn transactions_that_undo_a_part() {
     });
 }
 
+/// A transaction that is undone is so large that part of it was written before.
+#[test]
+fn transactions_that_are_undone_when_they_are_written() {
+    look_at(8100..8140, |scenario| {
+        scenario.undone = 0.5;
+        scenario.options.memory_bytes = 16 << 10;
+        scenario.tables = 3;
+        scenario.lasts = Duration::from_secs(6);
+    });
+}
+
 /// Processes stand still between listing the leases and reading the newest one, which is over and forgotten then.
 #[test]
 fn leases_change_while_processes_stand_still() {

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::durable::Durable;
-use super::events::{self, Begin, Statement};
+use super::events::{self, Begin, Body, Statement};
 use super::log::{LogFile, Logged};
 use super::sql;
 use super::table::{Change, DATABASE, Effect, Row, Schema, Tables, apply, key_of};
@@ -246,22 +246,36 @@ impl Mysql {
             let rows = sql::changes(&engine.logged, &effects);
             engine.record([vec!["BEGIN".to_owned()], rows, vec!["COMMIT".to_owned()]].concat());
         }
-        let mut bodies = Vec::new();
-        if engine.variant.flavor == Flavor::Mysql {
-            bodies.push(engine.opening("BEGIN", &effects));
-        }
-        bodies.extend(engine.row_events(&effects));
+        let mut bodies = engine.begun(&effects);
         if !undone.is_empty() {
             bodies.push(engine.control("SAVEPOINT `here`"));
             bodies.extend(engine.row_events(undone));
             bodies.push(engine.control("ROLLBACK TO `here`"));
         }
         bodies.push(events::commit(number));
+        note!(self.world, "mysql commits {number}, visible in {} us", pause.as_micros());
+        self.log(engine, bodies, effects, pause);
+    }
+
+    /// Rolls back a transaction of row changes that is in the log all the same, as are those that changed a table of an engine
+    /// without transactions too.
+    pub fn roll_back(&self, undone: &[Effect], pause: Duration) {
+        let mut engine = self.lock();
+        if engine.script.is_some() {
+            return;
+        }
+        let mut bodies = engine.begun(undone);
+        bodies.push(engine.control("ROLLBACK"));
+        note!(self.world, "mysql rolls back {}", engine.history.len() + 1);
+        self.log(engine, bodies, Vec::new(), pause);
+    }
+
+    fn log(&self, mut engine: MutexGuard<'_, Engine>, bodies: Vec<Body>, effects: Vec<Effect>, pause: Duration) {
+        let number = engine.history.len() as u64 + 1;
         let begin = engine.begin(self.seconds());
         engine.append(&begin, bodies, number);
         let index = engine.note(effects, false, None);
         drop(engine);
-        note!(self.world, "mysql commits {number}, visible in {} us", pause.as_micros());
         self.reveal_after(index, pause);
         self.changed();
     }
@@ -521,6 +535,16 @@ impl Engine {
     }
 
     /// Adds a transaction to the history; what is logged has happened to the rows that writers see.
+    /// The events of a transaction up to its last row.
+    fn begun(&mut self, effects: &[Effect]) -> Vec<Body> {
+        let mut bodies = Vec::new();
+        if self.variant.flavor == Flavor::Mysql {
+            bodies.push(self.opening("BEGIN", effects));
+        }
+        bodies.extend(self.row_events(effects));
+        bodies
+    }
+
     fn note(&mut self, effects: Vec<Effect>, counts_early: bool, xid: Option<String>) -> usize {
         apply(&mut self.logged, &effects);
         let number = self.next_number();
