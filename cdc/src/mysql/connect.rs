@@ -513,8 +513,11 @@ async fn is_visible(conn: &mut Conn, server: &ServerInfo, position: &Position) -
 pub async fn check_resumable(conn: &mut Conn, server: &ServerInfo, position: &Position) -> Result<()> {
     match (&position.gtid, &position.file) {
         (Some(GtidSet::Mysql(ours)), _) if server.flavor == Flavor::Mysql && server.gtid => {
+            // Read before what is executed, so that a transaction that is just being committed is in one of them. The stream
+            // has it already, and the server counts it as its own too when a stream is opened.
+            let owned = owned(&variable(conn, "gtid_owned").await?.unwrap_or_default())?;
             let (executed, purged) = executed_and_purged(conn).await?;
-            let foreign = ours.subtract(&executed);
+            let foreign = ours.subtract(&executed).subtract(&owned);
             if !foreign.is_empty() {
                 return Err(Error::new(Code::OtherServer, "the server lacks transactions that were captured")
                     .with_detail(format!("It has not executed {foreign}; it has {executed}.")));
@@ -557,6 +560,35 @@ pub async fn check_resumable(conn: &mut Conn, server: &ServerInfo, position: &Po
     }
 }
 
+/// `gtid_owned`: transactions that have a GTID and are not committed yet, each with its connection. Nothing is between one
+/// UUID's and the next, as in `uuid:5#9:4#17uuid:tag:1#12`.
+fn owned(text: &str) -> Result<MysqlGtidSet> {
+    const UUID: usize = 36;
+    let mut owned: Vec<String> = Vec::new();
+    let (mut uuid, mut tag) = ("", "");
+    for part in text.split(':') {
+        match part.split_once('#') {
+            Some((number, connection)) => {
+                owned.push(if tag.is_empty() { format!("{uuid}:{number}") } else { format!("{uuid}:{tag}:{number}") });
+                // What is longer than a number of 32 bits has the next UUID at its end.
+                if let Some((_, next)) =
+                    connection.len().checked_sub(UUID).and_then(|at| connection.split_at_checked(at))
+                {
+                    (uuid, tag) = (next, "");
+                }
+            }
+            None if uuid.is_empty() => uuid = part,
+            None => tag = part,
+        }
+    }
+    let found = if owned.is_empty() { text.to_owned() } else { owned.join(",") };
+    found.parse().map_err(|error| {
+        Error::new(Code::QueryFailed, "the server's GTIDs of transactions under way were not understood")
+            .with_detail(format!("gtid_owned is {text:?}."))
+            .with_source(error)
+    })
+}
+
 async fn check_file(conn: &mut Conn, wanted: &FilePosition) -> Result<()> {
     let rows: Vec<Row> = conn
         .query("SHOW BINARY LOGS")
@@ -583,7 +615,25 @@ async fn check_file(conn: &mut Conn, wanted: &FilePosition) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::xid_text;
+    use super::{owned, xid_text};
+
+    #[test]
+    fn transactions_under_way_are_a_set_without_their_connections() {
+        let one = "80f91422-ed86-11f1-8c5e-02fc00000001";
+        let other = "90f91422-ed86-11f1-8c5e-02fc00000001";
+        for (text, set) in [
+            (String::new(), String::new()),
+            (format!("{one}:3017#8"), format!("{one}:3017")),
+            (format!("{one}:9#17:5#9:4#1"), format!("{one}:4-5:9")),
+            (format!("{one}:4#1{other}:7#1"), format!("{one}:4,{other}:7")),
+            (format!("{one}:tag:4#17:5#6{other}:7#1234567{one}:8#2"), format!("{one}:tag:4-5,{other}:7,{one}:8")),
+        ] {
+            assert_eq!(owned(&text).unwrap(), set.parse().unwrap(), "{text}");
+        }
+        for wrong in ["no set", "4#17", "a:b:c", &format!("{one}:x#1")] {
+            assert!(owned(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn rows_of_xa_recover_are_named_as_the_log_names_them() {

@@ -88,7 +88,7 @@ impl Server {
         read("output") + &read("server.log")
     }
 
-    async fn writer(&self) -> mysql_async::Result<Conn> {
+    pub(crate) async fn writer(&self) -> mysql_async::Result<Conn> {
         let options = OptsBuilder::default()
             .ip_or_hostname("127.0.0.1")
             .tcp_port(self.port)

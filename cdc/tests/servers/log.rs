@@ -241,3 +241,35 @@ async fn two_streams_with_one_server_id_throw_each_other_out() {
         conn.close().await;
     }
 }
+
+/// A transaction is in the stream before it counts as executed: a capture that has made it durable and ends right then
+/// goes on behind it.
+#[tokio::test]
+async fn a_transaction_that_is_being_committed_is_not_lacked() {
+    let server = Server::start(Kind::Mysql, &[]).await;
+    let (mut conn, info) = connect(&server.capturer()).await.expect("a connection");
+    let mut writers = Vec::new();
+    let (own, tagged) = ("aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa", "bbbbbbbb-aaaa-aaaa-aaaa-aaaaaaaaaaaa:tag");
+    let gtids = [format!("{own}:4"), format!("{own}:5"), format!("{own}:7"), format!("{tagged}:1")];
+    for gtid in &gtids {
+        let mut writer = server.writer().await.expect("a connection");
+        writer.query_drop(format!("SET SESSION gtid_next = '{gtid}'")).await.expect("a GTID is taken");
+        writers.push(writer);
+    }
+    let position = |gtids: &[&str]| Position {
+        gtid: Some(GtidSet::Mysql(gtids.join(",").parse().expect("a set"))),
+        file: None,
+        server_uuid: None,
+    };
+    let all: Vec<&str> = gtids.iter().map(String::as_str).collect();
+    check_resumable(&mut conn, &info, &position(&all)).await.expect("they are under way");
+    let lacked = format!("{own}:4-6");
+    let error = check_resumable(&mut conn, &info, &position(&[&lacked])).await.expect_err("one is lacked");
+    assert_eq!(error.code, Code::OtherServer);
+    assert!(error.detail.as_deref().is_some_and(|detail| detail.contains(":6;")), "{error:?}");
+    for mut writer in writers {
+        writer.query_drop("ROLLBACK; SET SESSION gtid_next = AUTOMATIC").await.expect("a GTID is given back");
+    }
+    let error = check_resumable(&mut conn, &info, &position(&all)).await.expect_err("all are lacked");
+    assert_eq!(error.code, Code::OtherServer);
+}
