@@ -148,6 +148,18 @@ fn transactions_that_undo_a_part() {
     });
 }
 
+/// The server is a replica that catches up with schema changes while definitions are read under locks.
+#[test]
+fn a_replica_catches_up_while_a_source_begins() {
+    look_at(8200..8260, |scenario| {
+        scenario.variant = Variant { flavor: Flavor::MariaDb, gtid: true, unordered: false };
+        scenario.begins_after = Duration::from_millis(600);
+        scenario.failover_after = Duration::from_millis(100);
+        scenario.schema_changes_every = Duration::from_millis(100);
+        scenario.lasts = Duration::from_secs(4);
+    });
+}
+
 /// A transaction that is undone is so large that part of it was written before.
 #[test]
 fn transactions_that_are_undone_when_they_are_written() {

@@ -7,8 +7,11 @@ use uuid::Uuid;
 
 use super::engine::{Engine, Mysql};
 use super::log::Logged;
-use super::table::apply;
+use super::table::{Effect, apply};
 use crate::note;
+
+/// How long a replica that waits for a lock looks away.
+const LOCK_PAUSE: Duration = Duration::from_millis(7);
 
 impl Mysql {
     /// Another server takes the place of this one: it has the same transactions in a log of its own. The last `lacks` of
@@ -27,14 +30,22 @@ impl Mysql {
         self.changed();
         for place in 1..=lacks {
             let this = self.clone();
-            self.world.after(pause * place as u32, move || {
-                let mut engine = this.lock();
-                engine.arrive();
-                drop(engine);
-                note!(this.world, "mysql gets a transaction that it lacked");
-                this.changed();
-            });
+            self.world.after(pause * place as u32, move || this.let_arrive());
         }
+    }
+
+    /// The next transaction that was lacking is carried out here too, for which a schema change needs its tables' locks.
+    fn let_arrive(&self) {
+        let mut engine = self.lock();
+        if engine.next_waits() {
+            drop(engine);
+            let this = self.clone();
+            return self.world.after(LOCK_PAUSE, move || this.let_arrive());
+        }
+        engine.arrive();
+        drop(engine);
+        note!(self.world, "mysql gets a transaction that it lacked");
+        self.changed();
     }
 
     /// Whether a process was told that this server lacks what it knows. It has to be asked once for each time.
@@ -65,6 +76,18 @@ impl Engine {
             transaction.carried_out = false;
             transaction.counts_early = false;
         }
+    }
+
+    /// Whether somebody has locked a definition that the next transaction changes.
+    fn next_waits(&self) -> bool {
+        let next = self.arriving.front().and_then(|events| events.first());
+        let next = next.and_then(|event| self.history.get(event.number as usize - 1));
+        next.is_some_and(|transaction| {
+            transaction.effects.iter().any(|effect| match effect {
+                Effect::Schema(table, _) => self.shared.get(table).is_some_and(|count| *count > 0),
+                Effect::Rows(..) => false,
+            })
+        })
     }
 
     /// The next transaction that was lacking is there.
