@@ -30,6 +30,8 @@ const TICK: Duration = Duration::from_millis(2);
 /// How long it may take at the end until all is in the mirror, once nothing goes wrong any more.
 const SETTLED_WITHIN: Duration = Duration::from_secs(180);
 
+/// How long a process that ends may be away when somebody looks after it.
+const BACK_AT_ONCE: Duration = Duration::from_millis(60);
 /// How long a process that stood still is looked at.
 const AFTER_FREEZE: Duration = Duration::from_millis(500);
 /// The id of the source.
@@ -503,7 +505,9 @@ impl Run {
         }
         if self.every(self.scenario.crashes_every) {
             let index = self.world.below(self.hosts.len() as u64) as usize;
-            let (pause, known) = (self.world.between(Duration::ZERO, Duration::from_secs(3)), self.world.chance(0.6));
+            // One that is back at once may know more than a SELECT sees yet.
+            let longest = if self.world.chance(0.5) { BACK_AT_ONCE } else { Duration::from_secs(3) };
+            let (pause, known) = (self.world.between(Duration::ZERO, longest), self.world.chance(0.6));
             self.crashes += u64::from(self.hosts[index].is_running());
             self.hosts[index].crash(pause, known);
             self.readers.retain(|reader| reader.host != index);

@@ -85,7 +85,7 @@ impl Scenario {
     /// Draws what a world is like.
     pub fn draw(world: &World) -> Self {
         let variants = [
-            Variant { flavor: Flavor::Mysql, gtid: true, unordered: world.chance(0.3) },
+            Variant { flavor: Flavor::Mysql, gtid: true, unordered: world.chance(0.5) },
             Variant { flavor: Flavor::MariaDb, gtid: true, unordered: false },
             Variant { flavor: Flavor::Mysql, gtid: false, unordered: false },
         ];
